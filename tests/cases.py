@@ -1,4 +1,7 @@
-"""Named cases: every layer with its twin, arguments and input shape. A new layer is tested by adding a line here."""
+"""Test cases: all layers with their ordinary layers, arguments and input shapes.
+
+Add a line here to test a new layer.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +14,7 @@ from creinn.nn.registry import family
 
 @dataclass(frozen=True)
 class LayerCase:
-    """A layer class by its name in torch.nn and in a family of interval layers, constructor arguments, input shape."""
+    """Name of a layer class in torch.nn and in a family of interval layers, arguments and input shape."""
 
     layer: str
     args: tuple[Any, ...]
@@ -40,7 +43,7 @@ class LayerCase:
         )
 
     def input(self, seed: int, sign: str = "any") -> Interval:
-        """Random intervals: of any sign, non-negative, or apart from zero."""
+        """Return random intervals of any sign, or non-negative ones, or intervals that do not contain zero."""
         generator = torch.Generator().manual_seed(seed)
         a, b = (torch.randn(self.shape, generator=generator, dtype=torch.float64) for _ in range(2))
         if sign == "nonnegative":

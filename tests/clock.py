@@ -1,8 +1,8 @@
-"""A clock of its own for tests of timings, and calls that let it run."""
+"""A clock for the tests of timings, and functions that use this clock."""
 
 
 class Clock:
-    """Time that passes only in calls; a second of the wall is half a second of the processor."""
+    """Clock that runs only in calls. The processor time is half of the wall time."""
 
     def __init__(self):
         self.now = 0.0
@@ -12,7 +12,7 @@ class Clock:
         return self.now, self.now / 2
 
     def call(self, name, *seconds):
-        """A call that takes these seconds, one after the other, and then the last of them."""
+        """Return a function that takes these numbers of seconds, one after the other."""
         left = list(seconds)
 
         def call():

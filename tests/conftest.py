@@ -1,4 +1,4 @@
-"""Settings of the whole test run: threads, properties drawn alike in every run, checked shapes, tests that compute."""
+"""Settings of all tests: threads, seeds, checks of shapes and the marker of numeric tests."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import config, install_import_hook
 
-# The shapes that annotations promise, checked in every module that has any; an int will do for a float.
+# Check the shapes in the annotations of all modules. An int is accepted for a float.
 SOURCES = Path(__file__).parents[1] / "src"
 install_import_hook(
     [
@@ -45,7 +45,7 @@ WITHOUT_NUMBERS = (
         "test_files.py",
     ),
 )
-"""Tests that read, write or draw, but compute nothing that a processor could round in another way."""
+"""Tests without results that depend on the rounding of the processor."""
 
 
 @pytest.fixture(scope="session")
@@ -61,14 +61,14 @@ def real_data() -> Path:
 
 @pytest.fixture
 def unchecked_shapes() -> Iterator[None]:
-    """Shapes are not checked before the function itself can say what is wrong with its input."""
+    """Disable the checks of shapes, so that the function raises its own error."""
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
 
 
 def pytest_runtest_setup() -> None:
-    """Let numbers that a test draws without a seed of its own be the same in every run."""
+    """Set the seed of torch, so that the random numbers of a test are the same in each run."""
     torch.manual_seed(0)
 
 

@@ -73,7 +73,7 @@ def softmax_sets(count: int, classes: int, seed: int, width: float) -> Bounds:
 
 
 def boxes(count: int, classes: int, seed: int, share: float) -> Bounds:
-    """Random relative margins around random distributions."""
+    """Return random distributions with random relative margins."""
     generator = torch.Generator().manual_seed(seed)
     point = -torch.rand(count, classes, generator=generator, dtype=torch.float64).log()
     point = point / point.sum(-1, keepdim=True)
@@ -86,7 +86,7 @@ def random_sets(count: int = 20, classes: int = 5, seed: int = 0) -> CredalSet:
 
 
 def independent(count: int, classes: int, seed: int) -> Bounds:
-    """Two uniform numbers per class, ordered; kept when a distribution fits."""
+    """Return two sorted uniform numbers for each class if there is a distribution between them."""
     generator = torch.Generator().manual_seed(seed)
     ends = (
         torch.rand(8 * count + 64, classes, 2, generator=generator, dtype=torch.float64)
@@ -99,14 +99,14 @@ def independent(count: int, classes: int, seed: int) -> Bounds:
 
 
 def concentric(count: int, classes: int, seed: int) -> Bounds:
-    """The hard family: intervals around 1/K, no two ordered alike."""
+    """Return intervals around 1/K in which the orders of the bounds differ. These are hard cases."""
     generator = torch.Generator().manual_seed(seed)
     radius = torch.rand(count, classes, generator=generator, dtype=torch.float64) / classes
     return reachable(1 / classes - radius, 1 / classes + radius)
 
 
 def lattice(count: int, classes: int, seed: int) -> Bounds:
-    """Bounds on a grid of 1/16: many ties, many zero widths, many vertices with no free class."""
+    """Return bounds on a grid of 1/16, with many ties and many widths of zero."""
     generator = np.random.default_rng(seed)
     point = generator.multinomial(16, np.full(classes, 1 / classes), size=count)
     lower = np.maximum(point - generator.integers(0, 4, point.shape), 0) / 16

@@ -16,6 +16,6 @@ def blobs(
 
 
 def ordinary(seed: int = 0, **options: object) -> CreINN:
-    """CreINN-D on a small multilayer perceptron."""
+    """Return a CreINN-D with a small multilayer perceptron."""
     torch.manual_seed(seed)
     return CreINN(models.mlp(4, 3, hidden=(8,), layers=torch.nn), **{"distance": True, **options})

@@ -36,7 +36,7 @@ def table_samples():
 
 
 def image_samples():
-    """Twelve images out of distribution, without classes."""
+    """Return twelve images that are out of distribution and have no classes."""
     images = np.random.default_rng(0).integers(0, 256, (12, 3, 8, 8)).astype(np.uint8)
     names = [f"dark/a long name of a file {i}.png" for i in range(12)]
     return Samples(

@@ -13,20 +13,20 @@ from creinn.nn.affine import IntervalParameters
 
 
 def product_bounds(a_lo: Tensor, a_hi: Tensor, w_lo: Tensor, w_hi: Tensor) -> tuple[Tensor, Tensor]:
-    """Exact range of the element-wise product: least and greatest of the four products of bounds."""
+    """Exact range of the element-wise product, which is the range of the four products of bounds."""
     products = torch.stack([a * w for a in (a_lo, a_hi) for w in (w_lo, w_hi)])
     return products.amin(0), products.amax(0)
 
 
 def linear_bounds(x: Interval, w: Interval, b: Interval | None) -> tuple[Tensor, Tensor]:
-    """Exact range of ``x W^T + b``: element by element before the sum."""
+    """Exact range of ``x W^T + b``, computed for each element before the sum."""
     lower, upper = product_bounds(x.lower.unsqueeze(-2), x.upper.unsqueeze(-2), w.lower, w.upper)
     lower, upper = lower.sum(-1), upper.sum(-1)
     return (lower, upper) if b is None else (lower + b.lower, upper + b.upper)
 
 
 def conv_bounds(x: Interval, layer: torch.nn.Module) -> tuple[Tensor, Tensor]:
-    """Exact range of a convolution: four products for every kernel position, output and input channel, then summed."""
+    """Exact range of a convolution, computed as the sum of the exact ranges of all products."""
     radius = layer.weight_radius.clamp_min(0)
     w_lo, w_hi = layer.weight - radius, layer.weight + radius
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -66,7 +66,7 @@ def conv_bounds(x: Interval, layer: torch.nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def affine_bounds(layer: torch.nn.Module, x: Interval) -> tuple[Tensor, Tensor]:
-    """Exact bounds of a linear or convolutional layer, element by element; of a convolution, of one image too."""
+    """Exact bounds of a linear or convolutional layer, computed for each element of the product."""
     if isinstance(layer, torch.nn.Linear):
         weight = Interval(layer.weight - layer.weight_radius, layer.weight + layer.weight_radius)
         bias = (
@@ -133,6 +133,6 @@ def assert_contains(bounds: Interval, value: Tensor, tolerance: float = 1e-9) ->
 def grid_range(
     function: Callable[[Tensor], Tensor], lower: float, upper: float, steps: int = 20001
 ) -> tuple[float, float]:
-    """Range of a scalar function over an interval by a fine grid (an inner bound of the true range)."""
+    """Compute the range of a scalar function over an interval on a fine grid, which is an inner bound."""
     values = function(torch.linspace(lower, upper, steps, dtype=torch.float64))
     return values.min().item(), values.max().item()

@@ -14,7 +14,7 @@ BITS = 200  # of ball arithmetic
 
 
 def vertices(lower: np.ndarray, upper: np.ndarray, slack: float = 1e-13) -> np.ndarray:
-    """Every point with all classes at a bound but one, which takes the rest; repetitions stay."""
+    """Return the points in which all classes except one are at a bound. Points can be repeated."""
     classes = len(lower)
     corners = np.array(list(itertools.product([False, True], repeat=classes - 1)))
     found = []
@@ -39,7 +39,7 @@ def lower_entropy(lower: np.ndarray, upper: np.ndarray) -> float:
 
 
 def upper_entropy(lower: np.ndarray, upper: np.ndarray) -> float:
-    """Entropy at the common level, found by halving."""
+    """Compute the upper entropy. The common level is found by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):
         level = (low + high) / 2
@@ -48,7 +48,7 @@ def upper_entropy(lower: np.ndarray, upper: np.ndarray) -> float:
 
 
 def lower_entropy_by_search(lower: np.ndarray, upper: np.ndarray, gap: float = 1e-10) -> float:
-    """Best-first search over boxes with chord bounds and nothing else, one set at a time."""
+    """Compute the lower entropy of one set by best-first search over boxes with chord bounds."""
     ticket = itertools.count()
     best = math.inf
     heap = [(-math.inf, next(ticket), lower, upper)]
@@ -118,7 +118,7 @@ def admissibility(lower: np.ndarray, upper: np.ndarray, i: int) -> float:
 
 
 def members(lower: torch.Tensor, upper: torch.Tensor, count: int, seed: int) -> torch.Tensor:
-    """Members of one set: corners reached by filling classes in random order, and random mixtures of them."""
+    """Return members of a set, which are random vertices and random mixtures of them."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(count, len(lower), generator=generator).argsort(-1)
     width = (upper - lower)[order]

@@ -69,7 +69,7 @@ def pooled(output: Balls) -> Balls:
 
 
 def directions(features: Balls) -> Balls:
-    """Rows over their norms; of zeros, zeros."""
+    """Return the rows divided by their norms. Rows of zeros are unchanged."""
     norms = _roots(_squared(features).sum(1))
     is_zero = [all(value == 0 for value in row) for row in features]
     return np.array(
@@ -81,7 +81,7 @@ def directions(features: Balls) -> Balls:
 
 
 def distances(distance: Any, features: Balls) -> tuple[Balls, Balls]:
-    """The least squared distance to a class, and the least relative one."""
+    """Return the smallest squared distance and the smallest relative distance to a class."""
     names = ("origin", "directions", "deviations", "rest", "means", "axes", "shares")
     origin, along, deviations, rest, means, axes, shares = (
         exact(getattr(distance, name)) for name in names

@@ -1,4 +1,4 @@
-"""The check of the built site finds what it is there for."""
+"""Tests of the check of the documentation."""
 
 import importlib.util
 from pathlib import Path

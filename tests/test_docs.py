@@ -41,7 +41,7 @@ def name_of(page):
 
 
 def find(path):
-    """Return the object with this dotted path."""
+    """Return the object with the given path."""
     names = path.split(".")
     for length in range(len(names), 0, -1):
         try:

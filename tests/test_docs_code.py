@@ -1,10 +1,9 @@
-"""Run the code of README and docs.
+"""Run the code of the documentation.
 
-The Python blocks of a page run in order in one directory. Blocks with ``>>>`` are doctests. ``<!--
-setup ... -->`` is
-Python code that readers do not see. A block below ``<!-- not run: reason -->`` must compile. Shell
-commands must parse
-with all options, and those below ``<!-- run -->`` are run.
+The Python blocks of a page run in order in one directory. Blocks with ``>>>`` are doctests.
+``<!-- setup ... -->`` contains Python code that is not shown on the page. A block below
+``<!-- not run: reason -->`` must compile. Shell commands must parse with all options, and those
+below ``<!-- run -->`` are run.
 """
 
 import doctest
@@ -44,7 +43,7 @@ TARGETS = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
 
 @dataclass(frozen=True)
 class Block:
-    """Code of a page with its language, first line and note."""
+    """Code block of a page, with its language, its first line and its note."""
 
     language: str
     code: str
@@ -144,7 +143,7 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def test_commands_in_the_text_parse():
-    """Commands with options between single backquotes parse."""
+    """The commands between single backquotes can be parsed."""
     for page in PAGES:
         for text in re.findall(r"`(creinn [a-z][^`|]*?)`", re.sub(PIECE, "", page.read_text())):
             if "--" in text and "..." not in text and "…" not in text:

@@ -1,4 +1,4 @@
-"""Numerical helpers against ball arithmetic, with finite gradients where naive formulas have none."""
+"""Test the numerical functions against ball arithmetic, and that the gradients are finite."""
 
 import math
 

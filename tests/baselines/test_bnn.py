@@ -109,7 +109,7 @@ def test_loss_before_training_raises(model):
 
 
 def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
-    """The averaged gradient in the mean weights approaches that of the expected loss, by quadrature over the logit."""
+    """The mean gradient is close to the gradient of the expected loss, which is computed by quadrature."""
     x, y = torch.tensor([[1.0, -0.5]], dtype=torch.float64), torch.tensor([1])
     for family in (local_reparameterization, flipout):
         torch.manual_seed(0)

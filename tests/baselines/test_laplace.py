@@ -113,7 +113,7 @@ def test_bridge_inverts_dirichlet_moments_in_softmax_basis():
         - (inverse.unsqueeze(1) + inverse.unsqueeze(2)) / classes
         + inverse.mean() / classes
     )
-    # The covariance is singular along the ones; variance added there must not matter, for the bridge fixes the sum.
+    # The covariance is singular along the vector of ones. A variance in this direction does not change the result.
     covariance = covariance + 2.5
     torch.testing.assert_close(laplace_bridge(mean + 3.0, covariance, normalise=False), alpha)
 

@@ -126,7 +126,7 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
 
 @torch.no_grad()
 def test_flipout_draws_one_sign_per_channel():
-    """A linear map of the perturbation: two positions with the same patch get the same output in one call."""
+    """The output is linear in the perturbation, so two equal patches have the same output in one call."""
     torch.manual_seed(0)
     layer = flipout.Conv2d(3, 4, 1)
     layer.weight_rho.fill_(0.0)

@@ -1,4 +1,4 @@
-"""Cache of compiled models: the same sets, and every change is seen by the next call."""
+"""Test that the cache of compiled models does not change the sets and is invalidated by changes."""
 
 import copy
 import gc

@@ -68,7 +68,7 @@ def test_sound_mode_contains_all_members(radius: float, width: float) -> None:
 
 
 def set_weights(layer: inn.Linear, center: list[list[float]], radius: list[list[float]]) -> None:
-    """Weights as given, biases zero."""
+    """Set the weights to the given values and the biases to zero."""
     layer.weight.data.copy_(torch.tensor(center))
     layer.weight_radius.data.copy_(torch.tensor(radius))
 

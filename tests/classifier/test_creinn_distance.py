@@ -282,7 +282,7 @@ def test_lazy_datasets(tmp_path: object) -> None:
 
 
 class Flow(torch.utils.data.IterableDataset):
-    """A stream of rows without a length."""
+    """Stream of rows that has no length."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.x, self.y = x, y
@@ -292,7 +292,7 @@ class Flow(torch.utils.data.IterableDataset):
 
 
 def forms(x: torch.Tensor, y: torch.Tensor, path: Path) -> dict[str, Any]:
-    """Return the same rows in all forms that are read in batches."""
+    """Return the same rows in all formats that are read in batches."""
     np.save(path, x.numpy())
     mapped = np.load(path, mmap_mode="r")
     batches = list(zip(x.split(70), y.split(70), strict=True))
@@ -328,7 +328,7 @@ def test_streams_and_tensors_give_equal_distances(
         x = x.view(-1, 1, 2, 2).repeat(1, 1, 3, 3)
         model = CreINN(models.resnet8(3, in_channels=1, width=4, layers=torch.nn), distance=True)
     elif network == "sound":
-        # no ReLU: bounds of boxes along directions without variance, of dead units, are those of arbitrary axes
+        # without a ReLU, because the directions of dead units have no variance and are arbitrary
         network = torch.nn.Sequential(inn.Linear(4, 3), inn.Tanh(), inn.Linear(3, 3))
         model = CreINN(network, mode="sound", distance=True)
     else:

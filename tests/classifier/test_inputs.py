@@ -47,7 +47,7 @@ def test_input_formats_give_equal_predictions():
 
 
 class Items(torch.utils.data.Dataset):
-    """A dataset of intervals with a class for each row."""
+    """Dataset of intervals and classes."""
 
     def __len__(self):
         return len(X)

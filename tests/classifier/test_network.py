@@ -1,4 +1,4 @@
-"""Features of a network, at its head or at places of one's choice: pooled, found, found again, or refused."""
+"""Tests of the features of a network, which are the inputs of the head or the outputs of given layers."""
 
 import copy
 
@@ -105,7 +105,7 @@ def test_load_unnamed_feature_layer_requires_network(tmp_path: object) -> None:
 
 
 class Swapped(torch.nn.Module):
-    """A network that runs its layers in another order than it defines them."""
+    """Network with layers that are not called in the order of their definition."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ class Attention(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Tokens and numbers, under keys of a dict or places of a tuple."""
+    """Network with tokens and numbers as inputs, in a dict or a tuple."""
 
     def __init__(self, keys):
         super().__init__()

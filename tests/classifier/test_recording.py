@@ -1,4 +1,4 @@
-"""Recording of module calls: each thread sees its own."""
+"""Tests of the recording of module calls, which is separate for each thread."""
 
 import copy
 import pickle

@@ -27,7 +27,7 @@ def _one_thread():
 
 
 def run_in_threads(work, count=THREADS):
-    """Start all threads at the same time and raise the first error."""
+    """Start all threads at the same time. Raise the first error."""
     errors, barrier = [], threading.Barrier(count)
 
     def guarded(number):

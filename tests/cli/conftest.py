@@ -88,7 +88,7 @@ def ordinary(train_wine) -> Path:
 
 @pytest.fixture(scope="session")
 def foreign(wine, tmp_path_factory) -> Path:
-    """Rows that are far from all training data, without labels."""
+    """Rows without labels that are far from all training data."""
     path = tmp_path_factory.mktemp("foreign") / "foreign.csv"
     frame = pd.read_csv(wine[1]).drop(columns="kind")
     (frame.mean() + 20 * frame.std() + frame).to_csv(path, index=False)

@@ -18,7 +18,7 @@ TEN_ROWS = ("--batch-size", "5")
 
 @pytest.fixture
 def in_parts(monkeypatch):
-    """Read at most ten rows of a table in a part."""
+    """Set the size of a chunk to ten rows."""
     monkeypatch.setattr(sources, "MOST_ROWS", 10)
 
 

@@ -121,7 +121,7 @@ def test_equivalent_table_formats(run, wine, tmp_path):
 
 
 def write(path, column, cells, **more):
-    """A table of 40 rows with a column of texts and two classes."""
+    """Return a table of 40 rows with a column of strings and two classes."""
     frame = {column: cells, "z": np.arange(40) % 7, "y": ["a", "b"] * 20, **more}
     pd.DataFrame(frame).to_csv(path, index=False)
     return path

@@ -27,7 +27,7 @@ FEW = ("--hidden", "8", "--epochs", "2")
 
 @pytest.fixture
 def table(tmp_path):
-    """A small table with texts, missing values, a constant column, an empty column and a key."""
+    """Write a small table with strings, missing values, a constant column, an empty column and a key."""
     rng = np.random.default_rng(0)
     n = 60
     y = np.arange(n) % 3

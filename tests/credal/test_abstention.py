@@ -20,7 +20,7 @@ def tail(rows, errors, rate):
 
 
 def slow_threshold(uncertainty, is_error, max_error, confidence, shares=50):
-    """Fixed-sequence testing with explicit sums; None if no threshold qualifies."""
+    """Apply fixed-sequence testing with explicit sums; None if no threshold qualifies."""
     pairs = sorted(zip(uncertainty.tolist(), is_error.tolist(), strict=True))
     chosen = None
     for share in range(1, shares + 1):
@@ -88,12 +88,12 @@ def test_settings_outside_the_unit_interval_raise(name, value):
 
 
 def error_probability(u, kind):
-    """Error probability of a row; constant, increasing, or a step."""
+    """Return the error probability of a row, which is constant, linear or a step function."""
     return {"constant": 0.1 + 0 * u, "linear": 0.3 * u, "step": 0.25 * (u > 0.3)}[kind]
 
 
 def risk_below(threshold, kind, levels):
-    """True error rate among rows with at most this uncertainty."""
+    """Return the true error rate of the rows with at most this uncertainty."""
     grid = torch.linspace(0, 1, 200_001, dtype=torch.float64)[1:] if levels is None else None
     grid = torch.arange(levels, dtype=torch.float64) / levels if grid is None else grid
     accepted = grid[grid <= threshold + 1e-9]

@@ -131,7 +131,7 @@ def test_group_quantiles():
 
 
 def exchangeable(rows: int, classes: int, rng: np.random.Generator, votes: int | None = None):
-    """Return predictions and samples of the true classes or distributions."""
+    """Return the predictions and the samples of the true classes or of the true distributions."""
     truth = rng.dirichlet(np.full(classes, 0.4), rows)
     noisy = torch.from_numpy((truth + 0.1) ** rng.uniform(0.3, 3, (3, rows, 1)))
     s = CredalSet.from_samples(noisy / noisy.sum(-1, keepdim=True))
@@ -195,7 +195,7 @@ def test_randomized_ties_avoid_overcoverage():
 )
 @pytest.mark.parametrize("coverage", [0.5, 0.6, 0.7, 0.8])
 def test_randomized_sets_have_exact_coverage(scores, coverage, by):
-    """Each of n + 1 exchangeable rows is used as the new row. (n + 1) * coverage is no integer."""
+    """Each of n + 1 exchangeable rows is used as the new row. (n + 1) * coverage is not an integer."""
     torch.manual_seed(0)
     every, draws, kept = tensor(scores, dtype=torch.float64), 20_000, []
     for new in range(6):
@@ -301,7 +301,7 @@ def test_sets_match_mapie():
     p = s.intersection.numpy()
 
     class Known(ClassifierMixin, BaseEstimator):
-        """Model whose inputs are indices of rows of given probabilities."""
+        """Model that returns the given probabilities for the indices of the rows."""
 
         classes_, fitted_ = np.arange(5), True
 

@@ -148,7 +148,7 @@ def test_trusted_construction_does_not_read_data():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("classes", [3, 10, 1000])
 def test_half_precision_is_stored_in_float32(dtype, classes):
-    """Test that sets of points in half precision contain the points and are not empty."""
+    """Sets of points in half precision contain the points and are not empty."""
     q = (
         torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         .softmax(-1)

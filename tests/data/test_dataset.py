@@ -25,7 +25,7 @@ def toy(counts, channels=3, size=4):
 
 
 def numbers(data):
-    """Which samples these are: the toy images hold their own number."""
+    """Return the indices of the samples, which are the values of the toy images."""
     return data.inputs[:, 0, 0, 0].tolist()
 
 

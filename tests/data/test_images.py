@@ -1,4 +1,4 @@
-"""Folders and archives of images, alone or as pairs of bounds: pixels exact, strays skipped, damaged files named."""
+"""Tests of folders and archives of images, and of pairs of folders that contain the bounds of intervals."""
 
 import sys
 import zipfile

@@ -54,7 +54,9 @@ def test_chunks_do_not_depend_on_row_groups(path):
 
 def test_csv_and_parquet_give_equal_encoders(tmp_path):
     rng = np.random.default_rng(0)
-    eighths = rng.integers(-20, 20, 40) / 8  # the same numbers in each format of the decimals
+    eighths = (
+        rng.integers(-20, 20, 40) / 8
+    )  # the numbers are the same for each format of the decimals
     frame = pd.DataFrame({"x": eighths, "n": rng.integers(0, 9, 40), "y": rng.integers(0, 2, 40)})
     frame["flag"] = frame.x > 0
     frame["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(frame.n, "D")

@@ -91,7 +91,9 @@ def test_brightness_gives_valid_intervals(channels, one, other, dtype):
     low, high = sorted((one, other))
     x = colour(*channels, dtype=dtype)
     for shift in (noise, brightness):
-        got = shift(x, low, high)  # Interval refuses bounds that are NaN, infinite or out of order
+        got = shift(
+            x, low, high
+        )  # Interval raises an error if the bounds are not finite or not ordered
         assert bool((got.lower <= got.upper).all())
         for strength in (min(low + (high - low) * t / 4, high) for t in range(5)):
             assert bool(got.contains(shift(x, strength, strength).lower).all())

@@ -1,4 +1,4 @@
-"""Sums over batches: class means and products are those of all rows at once, and rows can be taken out again."""
+"""Test that the sums over batches are equal to the sums over all rows, and that rows can be removed."""
 
 import pytest
 import torch

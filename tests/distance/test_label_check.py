@@ -13,7 +13,7 @@ CHANCE = "not better than chance"
 
 
 def trained(classes=3, rows=300):
-    """A linear network with the class means as weights, and the data."""
+    """Return a linear network with the class means as weights, and the data."""
     x, y = blobs(rows, classes)
     network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, classes))
     means = torch.stack([x[y == k].mean(0) for k in range(classes)])

@@ -65,7 +65,9 @@ def test_distances_to_class_means(rows: int) -> None:
 def test_empty_class_is_ignored() -> None:
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     y = 2 * (torch.arange(40) % 2)
-    x[:, 0] += 10 * (y - 1)  # two clusters, at -10 and 10; class 1 would lie between them
+    x[:, 0] += 10 * (
+        y - 1
+    )  # there are clusters at -10 and 10, and the mean of all rows is between them
     middle = torch.zeros(1, 2).double()
     squared = measured(x.double(), y, 3)(middle)[0]
     torch.testing.assert_close(squared, measured(x.double(), y // 2, 2)(middle)[0])

@@ -1,4 +1,4 @@
-"""A bounded sample: all rows while they are few, then any of them alike, whatever the batches."""
+"""Tests that the sample contains all rows if there are few, and is random otherwise."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_sample_does_not_depend_on_batches():
 
 
 def test_rows_are_equally_likely():
-    """Of 20,000 rows 4,000: each of ten parts has 400, give or take 4 deviations of 17."""
+    """If 4,000 of 20,000 rows are drawn, each of ten parts has 400, up to 4 standard deviations of 17."""
     numbers, _ = sampled(20_000, 4_000, 256)
     counts = torch.bincount(numbers // 2000, minlength=10)
     assert counts.sum() == 4000

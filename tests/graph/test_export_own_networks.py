@@ -40,7 +40,7 @@ class Attention(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A network in which the inputs are a sequence and a mask."""
+    """Network with a sequence and a mask as inputs."""
 
     shape = (5, 4)
 

@@ -40,7 +40,7 @@ def test_activation_memory_is_twice_ordinary_network(name, form):
     layers, options = FORMS[form]
     ordinary, _ = kept_per_row(SNN(network(torch.nn)), shape)
     interval, fixed = kept_per_row(CreINN(network(layers), **options), shape)
-    logits = 10 * 10 * 4  # Interval SoftMax and its loss: ten numbers for each class
+    logits = 10 * 10 * 4  # ten numbers for each class are used by the Interval SoftMax and the loss
     assert interval <= 2 * ordinary + logits
     weights = sum(p.numel() * p.element_size() for p in network(inn).parameters())
     assert fixed <= weights / 4

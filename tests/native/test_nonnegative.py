@@ -31,7 +31,7 @@ every_level = pytest.mark.parametrize(
 
 
 def drawn(shape, outputs, window, kinds="mixed"):
-    """Return the inputs and the weights at random. Some of them are equal to zero."""
+    """Return random inputs and weights. Some of them are zero."""
     images, channels, *image = shape
     x = torch.rand(images, 2, channels, *image).sort(1).values * (
         torch.rand(images, 1, channels, *image) < 0.8

@@ -149,7 +149,7 @@ def test_nonnegative_flag() -> None:
 
 @pytest.mark.parametrize("name", MONOTONE)
 def test_point_bounds_do_not_depend_on_position(name: str) -> None:
-    # of an odd number of columns the two bounds of a number fall on other lanes of a processor, and on its last loop
+    # with an odd number of columns the bounds of a number are in different lanes of a vector instruction
     torch.manual_seed(0)
     for columns in range(1, 80):
         x = 3 * torch.randn(40, columns)

@@ -325,7 +325,7 @@ SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if
 @pytest.mark.parametrize("weight", SIDES)
 @pytest.mark.parametrize("side", SIDES)
 def test_gradient_at_zero_width(side, weight):
-    """Neither 1 nor 0, which are the derivatives of ``clamp`` at a bound up to 2.13 and since, is right there."""
+    """At a bound the derivative of ``clamp`` is 0 or 1, depending on the version of torch. Both are wrong."""
 
     def bounds(of_input, of_weight):  # by which each grows
         x = Interval._of_parts(side[0] - of_input, side[1] + of_input)

@@ -1,6 +1,6 @@
 """Tests of layers with relative radii.
 
-Containment by members of weights and inputs, inclusion and radius zero are in nn/test_contract.py.
+The tests in nn/test_contract.py also contain these layers.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """The explorer in a browser: what a person sees, sorts and filters by, with mouse, keyboard and on a narrow screen.
 
-``make browser`` installs what these tests need; without it they are skipped.
+``make browser`` installs the browser. The tests are skipped if it is not installed.
 """
 
 import re

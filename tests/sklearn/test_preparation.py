@@ -134,7 +134,7 @@ def test_masked_entries_are_missing(wine, fitted):
     np.testing.assert_allclose(fitted.predict_interval(masked), expected, atol=1e-12)
 
 
-# Missing numbers, which make the credal sets wider.
+# Missing numbers make the credal sets wider.
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,7 @@ def finish(*children: int) -> list[int]:
 
 
 def compared(root: Path) -> dict:
-    """Do the same with two processes and with one."""
+    """Compare the results of two processes with the results of one process."""
 
     def work() -> object:
         return {case: trained(case) for case in CASES}, trained_with_norms(), errors(root), others()
@@ -191,7 +191,7 @@ def compared(root: Path) -> dict:
 
 
 def lost(root: Path) -> dict:
-    """Kill one of two processes; resume with two, then with one."""
+    """Kill one of two processes. Resume with two processes, and then with one."""
 
     def work(epochs: int) -> Callable[[], object]:
         def train() -> object:

@@ -25,7 +25,7 @@ from creinn.interval import Interval
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import read_checkpoint
 
-EPOCHS = 40  # many more than are done before a signal arrives, however late the machine delivers it
+EPOCHS = 40  # more than can be completed before a signal arrives on a slow machine
 DATA = load_digits()
 
 
@@ -61,7 +61,7 @@ def train(directory: Path, epochs: int = EPOCHS, rows: int = 400, **changes) -> 
 
 
 def start(directory: Path, limit: int | None = None, **kwargs) -> int:
-    """Fork a training process, whose files may not grow beyond ``limit`` bytes; its number."""
+    """Fork a training process and return its number. Its files have at most ``limit`` bytes."""
     child = os.fork()
     if child:
         return child
@@ -79,7 +79,7 @@ def start(directory: Path, limit: int | None = None, **kwargs) -> int:
 
 
 def finish(child: int) -> int:
-    """Exit code of a process, negative for the signal that ended it."""
+    """Return the exit code of a process, which is negative if a signal ended the process."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -93,7 +93,7 @@ def epochs_done(directory: Path) -> int:
 
 
 def kill_when(child: int, is_time: Callable[[], bool]) -> bool:
-    """Kill a process by SIGKILL as soon as ``is_time()``; false if it ended by itself before that."""
+    """Kill a process with SIGKILL as soon as ``is_time()``. Return false if it ended before."""
     while not is_time():
         if os.waitpid(child, os.WNOHANG) != (0, 0):
             return False
@@ -102,7 +102,7 @@ def kill_when(child: int, is_time: Callable[[], bool]) -> bool:
 
 
 def killed(root: Path) -> dict:
-    """Kill a run again and again: at random moments, while a checkpoint is written, after one; then let it end."""
+    """Kill a run several times: at random times, while a checkpoint is written, and after a checkpoint."""
     whole, broken = root / "whole", root / "broken"
     assert finish(start(whole)) == 0
     chance = random.Random(0)
@@ -157,7 +157,7 @@ def interrupted(root: Path) -> dict:
 
 
 def full(root: Path) -> dict:
-    """Let the files of a run grow no further, as on a full disk."""
+    """Limit the size of the files of a run, as on a full disk."""
     run = root / "run"
     assert finish(start(run, epochs=2)) == 0
     code = finish(start(run, epochs=4, limit=20_000))

@@ -13,7 +13,7 @@ from creinn.training.data import Rows, shuffled_batches
 
 
 class Squares(torch.utils.data.Dataset):
-    """The values of row i are i and i * i, and the class is i % 3."""
+    """Row i has the values i and i * i and the class i % 3."""
 
     def __len__(self):
         return 7

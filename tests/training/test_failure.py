@@ -81,7 +81,7 @@ def test_non_finite_parameter_raises():
 
 
 class Root(torch.nn.Module):
-    """A function with an infinite derivative at zero."""
+    """Function that has an infinite derivative at zero."""
 
     def forward(self, x):
         return x.clamp_min(0).sqrt()

@@ -191,7 +191,7 @@ def test_dataset_and_tensors_give_equal_training(workers):
 
 
 class Flow(IterableDataset):
-    """A stream of rows without a length."""
+    """Stream of rows that has no length."""
 
     def __init__(self, x, y):
         self.x, self.y = x, y
@@ -202,7 +202,7 @@ class Flow(IterableDataset):
 
 @pytest.mark.parametrize("form", ["loader", "loader without a length", "rows without a length"])
 def test_stream_determines_batches(form):
-    """In one batch, whose order makes no difference, a network learns what it learns from the same rows as tensors."""
+    """With a single batch, a network has the same weights as after training with tensors."""
     x, y = wine()
     streams = {
         "loader": DataLoader(Items(x, y), batch_size=200, shuffle=True),

@@ -351,7 +351,7 @@ def test_tiles_are_taken_row_by_row(tmp_path):
     sheet(tmp_path / "a.webp", 2, 1)
     assert read_sheet(
         tmp_path / "a.webp", 2
-    ).flags.writeable  # torch wants it so, also where no copy was needed
+    ).flags.writeable  # torch expects a writable array, even if the data were not copied
 
 
 def test_invalid_sheets_raise(tmp_path):

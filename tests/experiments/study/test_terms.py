@@ -9,7 +9,7 @@ from experiments.study.terms import FAR, areas, ways_of
 
 @pytest.fixture(scope="module")
 def found():
-    """Return two far terms and four near terms."""
+    """Return the two far terms and the four near terms of each row."""
     generator = torch.Generator().manual_seed(0)
     z = {
         name: torch.randn(2000, 6, generator=generator)
