@@ -15,6 +15,7 @@ from creinn.classifier.base import Inputs
 from creinn.data import Dataset
 from creinn.interval import Interval
 from experiments import datasets
+from experiments.conversions import brightness, noise
 from experiments.definition import Experiment, Images, Shift, Training
 from experiments.plan import Identity
 from experiments.store import read_arrays, write_arrays
@@ -162,6 +163,4 @@ def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisatio
 
 def shifted(x: Tensor, shift: Shift) -> Interval:
     """Convert images in [0, 1] to interval images."""
-    return {"noise": data.noise, "brightness": data.brightness}[shift.kind](
-        x, shift.low, shift.high
-    )
+    return {"noise": noise, "brightness": brightness}[shift.kind](x, shift.low, shift.high)

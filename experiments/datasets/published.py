@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from creinn.data.dataset import Dataset, resize, to_grey, to_rgb
+from creinn.data.dataset import Dataset
 from creinn.data.images import Tree, open_tree, read_classes
+from experiments.conversions import resize, to_grey, to_rgb
 from experiments.datasets import formats
 
 _KNOWN: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))

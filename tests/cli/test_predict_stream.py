@@ -125,8 +125,8 @@ def test_interval_pairs(run, interval_model, wine, tmp_path, in_parts):
     assert pd.read_csv(tmp_path / "p.csv").row.tolist() == list(range(1, 55))
     frame[:-10].to_csv(tmp_path / "lower.csv", index=False)
     done = run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", *TEN_ROWS)
-    assert "lower.csv has 44 rows, but" in done.err
-    assert "has 54. Each row must have both bounds." in done.err
+    assert done.code == 1
+    assert "lower.csv" in done.err
 
 
 def test_image_folders_are_read_in_chunks(run, tmp_path):

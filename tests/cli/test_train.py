@@ -283,7 +283,7 @@ def test_default_validation_split(run, wine, tmp_path):
     options = DataOptions(data=wine[0])
     rows = next(stream_data(options, model.preprocessing, model.class_names, whole=True))
     trained, apart = train_val_split(rows, None, seed=0, is_new=True)
-    x, y = apart.x, apart.labels
+    x, y = apart.inputs, apart.labels
     assert (len(y), len(trained.labels)) == (21, 103)
     sets = model.predict(x)
     sizes, covered = (
@@ -329,13 +329,15 @@ def test_few_rows_are_not_split(run, table, tmp_path):
 
 def test_each_class_has_a_training_row(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
-    data = PreparedData(torch.arange(120.0)[:, None], labels, list("abcdefg"))
+    data = PreparedData("data", torch.arange(120.0)[:, None], labels, list("abcdefg"))
     kept, apart = train_val_split(data, None, seed=0, is_new=True)
-    assert sorted(torch.cat([kept.x, apart.x])[:, 0].tolist()) == list(range(120))
+    assert sorted(torch.cat([kept.inputs, apart.inputs])[:, 0].tolist()) == list(range(120))
     assert set(kept.labels.tolist()) == set(range(7))
     assert apart.labels.tolist() == [6] * 19
     assert "1 name (a)" in capsys.readouterr().out
-    singles = PreparedData(torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
+    singles = PreparedData(
+        "data", torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)]
+    )
     assert train_val_split(singles, None, 0, is_new=True)[1] is None
     assert "17 names (" in capsys.readouterr().out
 

@@ -39,11 +39,13 @@ def test_convert_ordinary_network(run, ordinary, wine, foreign, tmp_path):
     for name, value in before.network.state_dict().items():  # not trained
         assert torch.equal(value, after.network.state_dict()[name])
     test = rows(ordinary, wine[1])
-    assert torch.equal(before.predict(test.x).label, after.predict(test.x).label)
+    assert torch.equal(before.predict(test.inputs).label, after.predict(test.inputs).label)
     expected = CreINN(before.network, logit_norm=False, distance=True)
     train = rows(ordinary, wine[0])
-    expected.fit_distance(train.x, train.labels)
-    torch.testing.assert_close(after.predict(test.x).upper, expected.predict(test.x).upper)
+    expected.fit_distance(train.inputs, train.labels)
+    torch.testing.assert_close(
+        after.predict(test.inputs).upper, expected.predict(test.inputs).upper
+    )
     report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
     done = run("evaluate", out, wine[1], "--ood", foreign, *report)
     assert done.code == 0, done.err
@@ -112,7 +114,7 @@ def test_only_radii_are_trained(run, ordinary, wine, tmp_path, method):
             assert not torch.equal(
                 fresh.state_dict()[f"{name}_radius"], state[f"{name}_radius"]
             )  # radii do not
-    x = rows(ordinary, wine[1]).x
+    x = rows(ordinary, wine[1]).inputs
     assert (before.predict(x).label == after.predict(x).label).float().mean() > 0.95
 
 
@@ -178,7 +180,7 @@ def test_add_distance_to_interval_network(run, interval_model, wine, tmp_path):
     assert run("train", wine[0], "--from", interval_model, "--out", tmp_path / "m").code == 0
     before, after = load(interval_model), load(tmp_path / "m")
     assert after.is_interval
-    x = rows(interval_model, wine[1]).x
+    x = rows(interval_model, wine[1]).inputs
     narrow, wide = before.predict(x), after.predict(x)
     assert bool((wide.lower <= narrow.lower + 1e-6).all())
     assert wide.width.mean() > narrow.width.mean()

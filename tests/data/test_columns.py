@@ -63,8 +63,8 @@ def test_decimal_commas_are_detected_and_noted():
     encoder, notes = TableEncoder.fit([table(Reading(separator=";"), **columns, y=Y40)], "y")
     assert "'0,5' is 0.5" in notes[0]
     x = encoder.columns[0]
+    assert encoder.number_format == (",", ".")
     assert x.mean == pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)]))
-    assert x.form == (",", ".")
     assert encoder.columns[1].mean == pytest.approx(1119.75)
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
     with pytest.raises(ValueError, match=r"decimal='\.'"):  # never 35
@@ -114,6 +114,18 @@ def test_keys_are_noted(kind):
     assert "drop=" not in learn(KEYS["id"])[1]
     assert "drop=" not in learn(["5", *KEYS[kind][1:-1], "5"], name)[1]  # one twice
     assert "drop=" not in learn([text + ".5" for text in KEYS[kind]], name)[1]
+
+
+def test_numbers_in_two_formats_are_ambiguous():
+    columns = {"x": [f"{i % 7},5" for i in range(40)], "z": [f"{i % 7}.25" for i in range(40)]}
+    columns["w"] = columns["x"]
+    for forced in ((), ("z",)):
+        data = table(Reading(separator=";"), **columns, y=Y40)
+        if forced:
+            assert TableEncoder.fit([data], "y", categorical=forced)[0].widths == [1, 7, 1]
+        else:
+            with pytest.raises(ValueError, match="'z'"):
+                TableEncoder.fit([data], "y")
 
 
 # Dates.
@@ -185,7 +197,7 @@ def test_time_of_day_and_time_zones():
     np.testing.assert_allclose(early[4:], [1, 0], atol=1e-6)
     zoned, note = learn([f"{cell}:00+02:00" for cell in cells[:39]] + [f"{cells[39]}:00"])
     assert "'+02:00' (39)" in note
-    assert "1 without a zone" in note
+    assert "'no zone' (1)" in note
     assert zoned.first == "2021-02-28 22:00:00"
 
 

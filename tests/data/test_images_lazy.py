@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from creinn import CreINN, Interval, TrainConfig, fit, models
 from creinn.data import LazyImages, image_folder, normalize
 from creinn.data import images as readers
-from creinn.data.images import read_pairs
+from creinn.data.images import read_images
 from creinn.data.transforms import ChannelStats
 from creinn.training.data import Rows
 
@@ -66,7 +66,7 @@ def test_two_folders_give_intervals(folder, tmp_path):
         with Image.open(file) as image:
             Image.fromarray(np.maximum(np.asarray(image), 200)).save(above)
     images = LazyImages(folder, upper=tmp_path / "above", size=(6, 8))
-    ((whole, _, _),) = read_pairs(folder, tmp_path / "above", size=(6, 8))
+    ((whole, _, _),) = read_images([folder, tmp_path / "above"], size=(6, 8))
     x, _ = next(iter(DataLoader(images.normalized(0.5, 0.5), batch_size=12)))
     assert isinstance(x, Interval)
     assert images.is_interval

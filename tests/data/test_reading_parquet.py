@@ -10,7 +10,7 @@ import pytest
 
 from creinn.data.encoder import TableEncoder
 from creinn.data.reading import ParquetWriter, read_chunks, read_table
-from creinn.data.table import NumberFormat, Reading
+from creinn.data.table import Reading
 
 ROWS = {
     "whole": [1, 2, None, 2**53 + 1],
@@ -33,7 +33,7 @@ def test_column_types(path):
     table = read_table(path)
     assert table.texts("whole").tolist() == ["1", "2", None, str(2**53 + 1)]
     np.testing.assert_array_equal(
-        table.numbers("number", NumberFormat(",", "")), [0.5, np.nan, 1, -999]
+        read_table(path, Reading(decimal=",")).numbers("number"), [0.5, np.nan, 1, -999]
     )
     assert table.texts("number").tolist() == ["0.5", None, "1", "-999"]
     assert table.texts("truth").tolist() == ["True", None, "False", "True"]

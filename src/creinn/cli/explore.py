@@ -102,10 +102,10 @@ def _read(model: Any, parts: "Iterable[PreparedData]", chosen: Any) -> _Rows:
     names, cells, columns = list[str](), list[list[str]](), list[str]()
     is_complete, missing, before = [], None, 0
     for data in parts:
-        here = chosen[(chosen >= before) & (chosen < before + len(data.x))] - before
-        before += len(data.x)
+        here = chosen[(chosen >= before) & (chosen < before + len(data))] - before
+        before += len(data)
         if len(here):
-            x.append(data.x[torch.from_numpy(here)])
+            x.append(data.inputs[torch.from_numpy(here)])
             tables = [replace(table, frame=table.frame.iloc[here]) for table in data.tables]
             if tables:
                 encoder = TableEncoder.from_json(model.preprocessing)
@@ -113,10 +113,10 @@ def _read(model: Any, parts: "Iterable[PreparedData]", chosen: Any) -> _Rows:
                 is_complete.append(pd.concat(used, axis=1).all(axis=1).to_numpy())
                 columns, missing = tables[0].columns[:MOST_COLUMNS], data.missing
                 cells += _cells(tables, columns)
-                names += [f"row {row}" for row in np.asarray(data.names["row"])[here]]
+                names += [f"row {row}" for row in np.asarray(data.ids["row"])[here]]
             else:
                 is_complete.append(np.ones(len(here), dtype=bool))
-                names += [str(data.names["file"][i]) for i in here]
+                names += [str(data.ids["file"][i]) for i in here]
         if before > chosen[-1]:
             break
     inputs = cat(x) if isinstance(x[0], Interval) else torch.cat(x)

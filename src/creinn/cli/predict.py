@@ -30,7 +30,7 @@ def predict(options: PredictOptions) -> int:
     count = 0
     with new_table(options.out) as write:
         for data, prediction in predict_parts(model, options):
-            write(prediction_table(prediction, model.class_names, data.names, options.rule))
+            write(prediction_table(prediction, model.class_names, data.ids, options.rule))
             count += len(prediction)
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
     print(f"wrote {options.out}: {pluralize(count, 'row')}")

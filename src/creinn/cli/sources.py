@@ -1,8 +1,7 @@
 """The data and the models of the user.
 
-The data are a table, two tables of bounds, or images. :class:`PreparedData` contains the inputs of
-the network, the labels and the names of the rows. The preprocessing is fitted on the training data
-and stored in the saved model.
+The data are a table, two tables of bounds, or images. The preprocessing is fitted on the training
+data and stored in the saved model.
 """
 
 import sys
@@ -17,9 +16,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from creinn.classifier.base import Inputs
 from creinn.cli.options import with_flags
 from creinn.data.columns import ColumnStats
+from creinn.data.dataset import Dataset
 from creinn.data.decoding import Size, format_size
 from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
 from creinn.data.features import Missing
@@ -30,10 +29,9 @@ from creinn.data.images import (
     labels_of,
     open_tree,
     read_images,
-    read_pairs,
 )
 from creinn.data.reading import is_zipped_table, read_chunks, read_pairs_of_chunks, read_table
-from creinn.data.table import Reading, Table, Tables, check_same_texts
+from creinn.data.table import Reading, Table, Tables, check_cells
 from creinn.data.transforms import ChannelStats, normalize
 from creinn.device import choose_device
 from creinn.distributed import rank
@@ -84,17 +82,13 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
         raise ValueError(f"{pair} must both be tables or both be folders of images.")
 
 
-@dataclass(frozen=True)
-class PreparedData:
-    """The inputs of a network, and the labels and the names of the rows."""
+@dataclass(frozen=True, eq=False)
+class PreparedData(Dataset):
+    """Data of the user as inputs of a network, and how they were read."""
 
-    x: Inputs  # a tensor, an interval, or LazyImages
-    labels: Tensor | None = None  # the index of the class for each row
-    classes: Sequence[str] = ()
-    names: dict[str, Sequence[Any]] = field(default_factory=dict)  # columns that identify the rows
+    ids: dict[str, Sequence[Any]] = field(default_factory=dict)  # columns that identify the rows
     notes: Sequence[str] = ()  # the decisions of the reader
     unreadable: Sequence[str] = ()  # a message for each file that cannot be read
-    missing: Missing | None = None  # the values for missing cells, which are NaN in x
     preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
     share: float = 1.0  # the fraction of the data that was read so far
     tables: Sequence[Table] = ()  # the original rows
@@ -106,30 +100,11 @@ class PreparedData:
         for message in self.unreadable:
             print(f"left out: {message}", file=sys.stderr)
 
-    @property
-    def is_interval(self) -> bool:
-        """Whether the inputs are intervals."""
-        return isinstance(self.x, Interval) or getattr(self.x, "is_interval", False)
-
-    def take(self, index: Tensor) -> "PreparedData":
-        """Return a subset of the rows."""
-        x = self.x.take(index) if isinstance(self.x, LazyImages) else self.x[index]
-        labels = None if self.labels is None else self.labels[index]
-        return replace(self, x=x, labels=labels, names={})
-
-    def to_fit(self) -> Any:
-        """Return the data for :func:`creinn.fit`, with values for missing cells."""
-        if isinstance(self.x, LazyImages):
-            return self.x
-        if self.missing is None or self.is_interval:
-            return self.x, self.labels
-        return self.missing.fill(self.x), self.labels
-
     def predict(self, model: Any, batch_size: int | None = None) -> Any:
         """Return the predictions of a model, on the CPU."""
         if self.missing is None:
-            return model.predict(self.x, batch_size or IMAGES).to("cpu")
-        return self.missing.predict(model, self.x, batch_size or TABLE_ROWS).to("cpu")
+            return model.predict(self.inputs, batch_size or IMAGES).to("cpu")
+        return self.missing.predict(model, self.inputs, batch_size or TABLE_ROWS).to("cpu")
 
 
 def learn_data(options: "TrainOptions") -> PreparedData:
@@ -179,7 +154,7 @@ def predict_parts(
                     f"{options.source} contains intervals, but the model does not support them. "
                     "Train a model with --method creinn."
                 )
-            if len(data.x):
+            if len(data):
                 yield data, data.predict(model, options.batch_size)
     assert data is not None
     data.print_notes()
@@ -194,23 +169,21 @@ def _show_progress(
         count = 0
         for data in parts:
             yield data
-            count += len(data.x)
+            count += len(data)
             bar.total = round(count / data.share)
-            bar.update(len(data.x))
+            bar.update(len(data))
 
 
 def _learn_tables(options: "TrainOptions") -> PreparedData:
     reading = _reading(options, options.missing, options.dayfirst)
     tables: Tables = [read_table(path, reading) for path in options.paths]
-    first = tables[0]
-    if (target := options.target) is None:
+    first, target = tables[0], options.target
+    if target is None:
         known = ", ".join(first.columns)
         raise ValueError(f"--target is required: the column of the classes, one of {known}.")
     if len(first) == 1:
-        raise ValueError(
-            f"{first.name} must have at least two rows, but it only has line 2. Training needs two "
-            "classes. Pass separator= or encoding= if the file has more."
-        )
+        found = f"{first.name} must have at least two rows, but it only has line 2"
+        raise ValueError(f"{found}. Pass separator= or encoding= if the file has more.")
     tables, labels, dropped = labelled_rows(tables, target, options.drop_unlabelled)
     encoder, notes = TableEncoder.fit(
         tables, target, options.drop, options.categorical, options.max_categories
@@ -221,11 +194,12 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
     preprocessing = {"kind": "table", **encoder.to_json()}
     preprocessing |= {"marks": list(reading.marks), "missing": missing.to_json()}
     return PreparedData(
+        options.source,
         _inputs(features, missing),
-        _class_indices(labels, classes, tables[0], target),
+        torch.from_numpy(pd.Index(classes, dtype=object).get_indexer(labels)),
         classes,
-        notes=notes + dropped + class_notes,
         missing=missing,
+        notes=notes + dropped + class_notes,
         preprocessing=preprocessing,
     )
 
@@ -233,45 +207,50 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
 def _read_tables(
     options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None, whole: bool
 ) -> Iterator[PreparedData]:
-    encoder = TableEncoder.from_json(preprocessing)
-    missing, stats = Missing.from_json(preprocessing["missing"]), dict[str, ColumnStats]()
+    encoder, stats = TableEncoder.from_json(preprocessing), dict[str, ColumnStats]()
+    missing = Missing.from_json(preprocessing["missing"])
     marks: list[str] = []
     for mark in options.missing:
         marks += preprocessing["marks"] if mark == "auto" else [mark]
     reading, preprocessing = _reading(options, marks), {**preprocessing, "marks": marks}
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
-        raise ValueError(
-            "The column 'row' cannot be copied, because the result has a column with the same name."
-        )
+        raise ValueError("The column 'row' cannot be kept: the result has a column of that name.")
     batch_size = options.batch_size or TABLE_ROWS
     most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)
     fast = encoder.plain_numbers(reading).difference(kept_columns)
-    tables: Tables
     dropped = 0
     chunks = [read_chunks(path, reading, rows, fast) for path in options.paths]
-    for tables in read_pairs_of_chunks(*chunks):
+    for chunk in read_pairs_of_chunks(*chunks):
+        tables: Tables = chunk
         labels: Tensor | None = None
         if classes is not None:
             assert encoder.target is not None
-            before = len(tables[0])
             drop_unlabelled = getattr(options, "drop_unlabelled", False)
-            tables, texts, _ = labelled_rows(tables, encoder.target, drop_unlabelled)
+            tables, texts, _ = labelled_rows(chunk, encoder.target, drop_unlabelled)
             labels = _class_indices(texts, classes, tables[0], encoder.target)
-            dropped += before - len(texts)
+            dropped += len(chunk[0]) - len(texts)
         first = tables[0]
         features, notes = encoder.encode(tables, stats)
         if dropped:
             notes.append(f"{first.name}: {pluralize(dropped, 'row')} without a class dropped")
-        names: dict[str, Any] = {"row": first.frame.index + 1}
+        ids: dict[str, Any] = {"row": first.frame.index + 1}
         for column in kept_columns:
             first.check_column(column)
-            check_same_texts(tables, column)
-            names[column] = first.frame[column].array
-        x, share = _inputs(features, missing), first.share
+            check_cells(tables, column)
+            ids[column] = first.frame[column].array
         yield PreparedData(
-            x, labels, classes or (), names, notes, (), missing, preprocessing, share, tables
+            options.source,
+            _inputs(features, missing),
+            labels,
+            classes or (),
+            missing=missing,
+            ids=ids,
+            notes=notes,
+            preprocessing=preprocessing,
+            share=first.share,
+            tables=tables,
         )
 
 
@@ -281,19 +260,16 @@ def _reading(options: "DataOptions", marks: Sequence[str], dayfirst: bool | None
     return Reading(tuple(marks), **given, dayfirst=dayfirst)
 
 
-def _inputs(features: Sequence[Any], missing: Missing) -> Inputs:
+def _inputs(features: Sequence[Any], missing: Missing) -> Tensor | Interval:
     points, *upper = map(torch.from_numpy, features)
     return missing.intervals(points, *upper) if upper else points
 
 
 def _class_indices(labels: Any, classes: Sequence[str], table: Table, target: str) -> Tensor:
     numbers = pd.Index(classes, dtype=object).get_indexer(labels)
-    if (numbers < 0).any():
-        row = int((numbers < 0).argmax())
-        raise ValueError(
-            f"{table.at(row, target)}: the model has no class {labels[row]!r}, only "
-            f"{', '.join(classes)}."
-        )
+    for row in np.flatnonzero(numbers < 0):
+        found = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
+        raise ValueError(f"{found}, only {', '.join(classes)}.")
     return torch.from_numpy(numbers)
 
 
@@ -304,39 +280,33 @@ def _learn_images(options: "TrainOptions") -> PreparedData:
     """
     stats = ChannelStats()
     parts = _images(options, options.size, options.channels, ())
-    data = _look_at_images(options, _show_progress(parts, options.progress, "images"), stats)
-    assert data.labels is not None
-    counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
-    if 0 in counts:
-        name = data.classes[counts.index(0)]
-        raise ValueError(
-            f"{options.source}: no image of the class {name!r} can be read. {data.unreadable[0]}"
-        )
+    data = _on_demand(options, _show_progress(parts, options.progress, "images"), stats)
+    for name, count in zip(data.classes, data.counts, strict=True):
+        if count == 0:
+            found = f"{options.source}: no image of the class {name!r} can be read"
+            raise ValueError(f"{found}. {data.unreadable[0]}")
     mean, std = stats.mean_and_std()
     found = {"kind": "images", "channels": options.channels, "mean": mean, "std": std}
     return _normalize(data, found)
 
 
-def _look_at_images(
+def _on_demand(
     options: "DataOptions", parts: Iterator[PreparedData], stats: ChannelStats
 ) -> PreparedData:
-    """Return all images as lazy inputs and update ``stats``.
-
-    The images are read again when they are used.
-    """
+    """Return all images as inputs that are read again when they are used, and update ``stats``."""
     files: list[str] = []
     for data in parts:
-        files += data.names["file"]
-        if len(data.x):
-            stats.add(data.x)
-            channels, *size = data.x.shape[1:]
-    of_images: Any = {"size": size, "channels": channels, "classes": data.classes}
-    x = LazyImages(options.paths[0], **of_images, upper=options.upper, files=files, keep=KEPT)
+        files += data.ids["file"]
+        if len(data):
+            stats.add(data.inputs)
+            channels, *size = data.inputs.shape[1:]
+    about: Any = {"size": size, "channels": channels, "classes": data.classes, "keep": KEPT}
+    x = LazyImages(options.paths[0], upper=options.upper, files=files, **about)
     notes = list(data.notes)
     if not x.fits:
         limit = f"{KEPT / 2**30:g} GiB"
         notes.append(f"{options.source}: only {limit} of images stay in memory")
-    return replace(data, x=x, labels=x.labels, names={"file": files}, notes=notes)
+    return replace(data, inputs=x, labels=x.labels, ids={}, notes=notes)
 
 
 def _read_images(
@@ -346,12 +316,10 @@ def _read_images(
         raise ValueError(f"--keep is for columns of a table, but {options.source} has images.")
     size = preprocessing["size"]
     if options.size is not None and size != [options.size, options.size]:
-        raise ValueError(
-            f"--size is {options.size}, but the model resizes images to {format_size(size)} pixels."
-            " Leave it out."
-        )
+        found = f"--size is {options.size}, but the model resizes images to {format_size(size)}"
+        raise ValueError(f"{found} pixels. Leave it out.")
     parts = _images(options, size, preprocessing["channels"], classes)
-    for data in [_look_at_images(options, parts, ChannelStats())] if whole else parts:
+    for data in [_on_demand(options, parts, ChannelStats())] if whole else parts:
         yield _normalize(data, preprocessing)
 
 
@@ -362,33 +330,31 @@ def _images(
 
     If ``classes`` is empty, all classes are used. If it is ``None``, there are no labels.
     """
-    first, count = options.paths[0], options.batch_size or IMAGES
+    first, step = options.paths[0], options.batch_size or IMAGES
     with open_tree(first) as tree:
         if classes is not None and first.is_file() and is_image(first.name):
-            raise ValueError(
-                f"{first} is one image. Give a folder with one folder of images per class."
-            )
+            advice = "Give a folder with one folder of images per class."
+            raise ValueError(f"{first} is one image. {advice}")
         order = () if classes is None else tree.classes(classes or None)
-        parts: Iterator[Any] = read_images(tree, size, channels, options.strict, count)
-        if options.lower is not None and options.upper is not None:
-            parts = read_pairs(options.lower, options.upper, size, channels, options.strict, count)
-        for number, (x, *sides) in enumerate(parts, start=1):
-            files = sides[0].files
-            yield PreparedData(
-                x,
-                None if classes is None else labels_of(files, order),
-                list(order),
-                {"file": files},
-                notes=tree.notes + [note for side in sides for note in side.notes],
-                unreadable=[text for side in sides for text in side.unreadable],
-                share=min(1.0, number * count / len(tree.images)),
-            )
+        notes, total, count = tree.notes, len(tree.images), 0
+    for x, files, sides in read_images(options.paths, size, channels, options.strict, step):
+        count += step
+        yield PreparedData(
+            options.source,
+            x,
+            None if classes is None else labels_of(files, order),
+            order,
+            ids={"file": files},
+            notes=notes + [note for side in sides for note in side.notes()],
+            unreadable=[text for side in sides for text in side.unreadable.values()],
+            share=min(1.0, count / total),
+        )
 
 
 def _normalize(data: PreparedData, preprocessing: dict[str, Any]) -> PreparedData:
-    scale = preprocessing["mean"], preprocessing["std"]
-    x = data.x.normalized(*scale) if isinstance(data.x, LazyImages) else normalize(data.x, *scale)
-    return replace(data, x=x, preprocessing={**preprocessing, "size": list(x.shape[2:])})
+    x, scale = data.inputs, (preprocessing["mean"], preprocessing["std"])
+    x = x.normalized(*scale) if isinstance(x, LazyImages) else normalize(x, *scale)
+    return replace(data, inputs=x, preprocessing={**preprocessing, "size": list(x.shape[2:])})
 
 
 def _is_tree(path: Path) -> bool:

@@ -92,7 +92,7 @@ def _train(options: TrainOptions) -> int:
         data, calibration = calibration_split(data, options.coverage, options.seed)
     is_new = options.from_ is None
     train_data, val_data = train_val_split(data, options.validation_fraction, options.seed, is_new)
-    config = config.for_rows(len(train_data.x))
+    config = config.for_rows(len(train_data))
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     members = options.members or len(start) or (MEMBERS if is_ensemble(options.method) else 1)
@@ -202,7 +202,7 @@ def calibration_split(
 
     The encoding of the columns is fitted on all rows without the labels.
     """
-    order = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     count = round(len(order) * SIXTH)
     if count < (needed := rows_needed(check_coverage(coverage))):
         raise ValueError(
@@ -281,7 +281,7 @@ def _fit(
                     size = options.batch_size or 256
                     network.fit_distance(data, held_out=held_out, batch_size=size)
         return networks, []
-    padding = max(1, train_data.x.shape[-1] // 8)
+    padding = max(1, train_data.inputs.shape[-1] // 8)
     augment = RandomCropFlip(padding=padding) if options.augment else None
     return fit_members(build, members, data, held_out, config, augment)
 
@@ -336,14 +336,14 @@ def _builder(
 
 def _print_data(data: PreparedData) -> None:
     assert data.labels is not None
-    shape = " x ".join(map(str, data.x.shape[1:]))
+    shape = " x ".join(map(str, data.inputs.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
     counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
     shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
     if len(shown) > MOST_CLASSES:
         shown = [*shown[: MOST_CLASSES - 1], f"{len(shown) - MOST_CLASSES + 1} more"]
     data.print_notes()
-    rows = f"{pluralize(len(data.x), 'row')} of {shape} {kind}"
+    rows = f"{pluralize(len(data), 'row')} of {shape} {kind}"
     print(f"{rows}; {len(data.classes)} classes: {', '.join(shown)}")
 
 

@@ -6,22 +6,17 @@ converted to numbers by ``columns`` and ``encoder``. ``features`` scales numbers
 values.
 """
 
-from creinn.data.dataset import Dataset, open_arrays, resize, split, subset, to_grey, to_rgb
+from creinn.data.dataset import Dataset, open_arrays, split, subset
 from creinn.data.images import LazyImages, image_folder
-from creinn.data.transforms import RandomCropFlip, brightness, noise, normalize
+from creinn.data.transforms import RandomCropFlip, normalize
 
 __all__ = [
     "Dataset",
     "LazyImages",
     "RandomCropFlip",
-    "brightness",
     "image_folder",
-    "noise",
     "normalize",
     "open_arrays",
-    "resize",
     "split",
     "subset",
-    "to_grey",
-    "to_rgb",
 ]

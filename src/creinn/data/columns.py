@@ -1,8 +1,7 @@
 """Encoders of the columns of a table: numbers, categories and dates.
 
-Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. An
-encoder is fitted to the tables for training. The result for a table is an array
-``(N, width)`` in single precision, in which missing cells are NaN.
+Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. The
+result for a table is an array ``(N, width)`` in single precision. Missing cells are NaN.
 """
 
 from collections.abc import Iterable
@@ -16,16 +15,14 @@ from sklearn.preprocessing import StandardScaler
 
 from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
 from creinn.data.table import (
+    AUTO,
+    UNIT,
     UNIT_ADVICE,
     Floats,
-    NumberFormat,
     Table,
     Tables,
-    check_bounds,
-    check_same_texts,
-    have_units,
+    check_cells,
     list_counts,
-    parse_dates,
     parse_numbers,
 )
 from creinn.numerics import pluralize
@@ -51,23 +48,11 @@ class Number:
     scale: float  # the standard deviation in the training table, without outliers
     low: float = -FAR  # the limits of the scaled values
     high: float = FAR
-    decimal: str = "."
-    thousands: str = ""
-
-    @property
-    def form(self) -> NumberFormat:
-        """The format of the numbers."""
-        return NumberFormat(self.decimal, self.thousands)
 
     def encode(self, table: Table) -> Features:
-        """Return the feature ``(N, 1)``.
-
-        Raises:
-            ValueError: If a cell is not a number.
-        """
-        values = table.numbers(self.name, self.form)[:, None]
+        """Return the feature ``(N, 1)``."""
         parts = (np.array([part]) for part in (self.mean, self.scale, self.low, self.high))
-        return Scaling(*parts).apply(values).astype(np.float32)
+        return Scaling(*parts).apply(table.numbers(self.name)[:, None]).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -114,12 +99,13 @@ class Date:
         return len(self.means)
 
     def encode(self, table: Table) -> Features:
-        """Return the features ``(N, width)``.
-
-        Raises:
-            ValueError: If a cell is not a date.
-        """
-        parts = _date_parts(table.dates(self.name, self.form), self.first)[:, : self.width]
+        """Return the features ``(N, width)``."""
+        cells = table.cells(self.name)
+        times = parse_dates(cells, self.form)
+        for row in np.flatnonzero(times.isna() & cells.notna()):
+            found = f"{table.at(row, self.name)}: {cells.iloc[row]!r} is not a date"
+            raise ValueError(f"{found} in the format of the training, {self.form}.")
+        parts = _date_parts(times, self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
 
@@ -127,56 +113,59 @@ Column = Number | Category | Date
 Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and the remarks
 
 
-def fit_column(
-    tables: Tables, name: str, categorical: bool, form: NumberFormat, max_categories: int
-) -> Fitted:
+def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int) -> Fitted:
     """Fit the encoder of a column.
 
     The encoder is ``None`` if the column is empty or constant.
-
-    Raises:
-        ValueError: If the column is ambiguous, or if the tables of a pair do not fit.
     """
-    table = tables[0]
+    table, remarks = tables[0], list[str]()
     present = table.cells(name).dropna()
-    has_zeros = len(tables) == 1 and _has_leading_zeros(present)
-    is_typed = not categorical and not has_zeros
-    if is_typed and not np.isnan(parse_numbers(present, form)).all():
-        check_bounds(tables, name, form)
-        return _fit_number(tables, name, form)
-    check_same_texts(tables, name)
-    if is_typed and have_units(present):
-        found = f"{table.name}, column {name!r}: {present.iloc[0]!r} is a number with a unit"
-        advice = f"{UNIT_ADVICE} Or pass categorical={name!r} if the cells are categories."
-        raise ValueError(f"{found}. {advice}")
-    if is_typed and len(present) and (date_form := _date_form(table, name, present)):
-        return _fit_date(table, name, date_form)
-    column, remarks = _fit_category(table, name, max_categories)
-    if has_zeros and not categorical:
-        zero = next(text for text in map(str, present) if text.startswith("0") and text != "0")
-        remarks.insert(0, f"categories, because of leading zeros such as {zero!r}")
-    elif is_typed and len(present) and present.astype(str).str.match(_LIKE_DATE).all():
-        found = f"categories such as {present.iloc[0]!r}, because not all are dates of one format"
-        remarks.insert(0, f"{found}; supported are ISO 8601 and days with years of four digits")
-    return column, remarks
+    is_typed = len(present) > 0 and not categorical
+    if is_typed and len(tables) == 1 and (zero := _leading_zero(present)):
+        remarks.append(f"categories, because of leading zeros such as {zero!r}")
+    elif is_typed and np.isfinite(parse_numbers(present, table.reading.number_format)).any():
+        check_cells(tables, name, is_number=True)
+        return _fit_number(tables, name)
+    elif is_typed:
+        check_cells(tables, name)
+        _check_not_numbers(table, name, present)
+        if date_form := _date_form(table, name, present):
+            return _fit_date(table, name, date_form)
+        if present.astype(str).str.match(_LIKE_DATE).all():
+            found = f"categories such as {present.iloc[0]!r}, because not all are dates of one"
+            remarks.append(f"{found} format; use ISO 8601 or days with years of four digits")
+    check_cells(tables, name)
+    column, others = _fit_category(table, name, max_categories)
+    return column, remarks + others
 
 
-def _has_leading_zeros(cells: pd.Series) -> bool:
-    """Return whether all cells are digits and some start with 0, as in postal codes."""
-    if cells.dtype != object or not len(cells):
-        return False
+def _leading_zero(cells: pd.Series) -> str | None:
+    """Return a text with a leading zero, as in postal codes, if all cells are digits."""
     texts = cells.drop_duplicates().astype(str)
-    return bool(texts.str.fullmatch(r"\d+").all() and texts.str.fullmatch(r"0\d+").any())
+    zeros = texts[texts.str.fullmatch(r"0\d+")]
+    has_digits = cells.dtype == object and texts.str.fullmatch(r"\d+").all()
+    return zeros.iloc[0] if has_digits and len(zeros) else None
 
 
-def _fit_number(tables: Tables, name: str, form: NumberFormat) -> Fitted:
-    values = np.concatenate([table.numbers(name, form) for table in tables])
+def _check_not_numbers(table: Table, name: str, cells: pd.Series) -> None:
+    """Raise a ``ValueError`` for numbers with units or with another decimal mark."""
+    texts, advice = cells.drop_duplicates().astype(str), ""
+    if all(map(UNIT.fullmatch, texts)):
+        advice = UNIT_ADVICE
+    elif any(np.isfinite(parse_numbers(texts, form)).all() for form in AUTO.formats()):
+        advice = f"The numbers were read with decimal={table.reading.number_format.decimal!r}."
+    if advice:
+        found = f"{table.name}, column {name!r}: {texts.iloc[0]!r} is not a plain number"
+        raise ValueError(f"{found}. {advice} Pass categorical={name!r} for categories.")
+
+
+def _fit_number(tables: Tables, name: str) -> Fitted:
+    values = np.concatenate([table.numbers(name) for table in tables])
     known = values[~np.isnan(values)]
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     scaling, (outliers,) = fit_scaling(known[:, None])
-    mean, scale, low, high = (float(part[0]) for part in scaling)
-    column = Number(name, mean, scale, low, high, *form)
+    column = Number(name, *(float(part[0]) for part in scaling))
     remarks = missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
@@ -191,44 +180,40 @@ def _fit_number(tables: Tables, name: str, form: NumberFormat) -> Fitted:
 
 
 def _is_key(values: Floats, name: str) -> bool:
-    """Return whether the values are distinct integers, and probably a key."""
+    """Return whether the values are distinct integers that are dense, in order or named."""
     n = len(values)
-    if n < _KEY_ROWS or not (values == values.round()).all() or len(np.unique(values)) < n:
+    if n < _KEY_ROWS or (values != values.round()).any() or len(np.unique(values)) < n:
         return False
-    ranks = values.argsort().argsort()
-    is_sorted = abs(np.corrcoef(ranks, np.arange(n))[0, 1]) > 0.95
-    is_named = str(name).lower().endswith(("id", "key", "index", "number", "nr", "no"))
-    return bool(is_sorted or np.ptp(values) < 10 * n or is_named)
+    is_named = name.lower().endswith(("id", "key", "index", "number", "nr", "no"))
+    return is_named or pd.Series(values).is_monotonic_increasing or bool(np.ptp(values) < 10 * n)
+
+
+def parse_dates(cells: pd.Series, form: str) -> pd.Series:
+    """Convert texts in a given format to times in UTC, and other texts to NaT."""
+    return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 
 def _date_form(table: Table, name: str, cells: pd.Series) -> str | None:
-    """Return the format of dates that fits all cells, or ``None``.
-
-    Raises:
-        ValueError: If the order of day and month is ambiguous.
-    """
+    """Return the format of dates that fits all cells, or ``None``."""
     texts = cells.drop_duplicates().astype(str)
     if not texts.str.match(r"\d+[-/.]\d+").all():
         return None
-    if parse_dates(texts, "ISO8601").notna().all():
-        return "ISO8601"
-    found = {}
-    for form in (day + time for day in (*_DAY_FIRST, *_MONTH_FIRST) for time in _TIMES):
-        times = parse_dates(texts, form)
-        if times.notna().all():
-            found[form] = times
+    forms = ["ISO8601", *(day + t for day in (*_DAY_FIRST, *_MONTH_FIRST) for t in _TIMES)]
+    found = {form: parse_dates(texts, form) for form in forms}
+    found = {form: times for form, times in found.items() if times.notna().all()}
     dayfirst = table.reading.dayfirst
-    forms = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
+    if not found or "ISO8601" in found:
+        return next(iter(found), None)
+    allowed = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
     where = f"{table.name}, column {name!r}"
-    if not forms and found:
+    if not allowed:
         raise ValueError(f"{where}: the date {texts.iloc[0]!r} does not fit dayfirst={dayfirst}.")
-    if len(forms) > 1 and not found[forms[0]].equals(found[forms[1]]):
+    if not found[allowed[0]].equals(found[allowed[-1]]):
         raise ValueError(
             f"{where}: the order of day and month in {texts.iloc[0]!r} is ambiguous, because no "
-            "day is above 12. Pass dayfirst=True or dayfirst=False, or "
-            f"categorical={name!r}."
+            f"day is above 12. Pass dayfirst=True or dayfirst=False, or categorical={name!r}."
         )
-    return forms[0] if forms else None
+    return allowed[0]
 
 
 def _date_parts(times: pd.Series, first: str) -> Floats:
@@ -240,30 +225,27 @@ def _date_parts(times: pd.Series, first: str) -> Floats:
 
 
 def _fit_date(table: Table, name: str, form: str) -> Fitted:
-    times = table.dates(name, form)
-    known = times.dropna()
-    first = str(known.min())
-    if known.nunique() == 1:
+    cells = table.cells(name).dropna().astype(str)
+    times = parse_dates(cells, form)
+    first = str(times.min())
+    if times.nunique() == 1:
         return None, [f"it is {first} in all rows, so it is left out"]
-    has_time = bool((known != known.dt.normalize()).any())
-    scaler = StandardScaler().fit(_date_parts(known, first)[:, : 6 if has_time else 4])
+    has_time = bool((times != times.dt.normalize()).any())
+    scaler = StandardScaler().fit(_date_parts(times, first)[:, : 6 if has_time else 4])
     column = Date(name, form, first, tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist()))
-    cells = table.cells(name)[times.notna()].astype(str)
-    shown = f"{cells.iloc[0]!r} is {known.iloc[0].day} {known.iloc[0]:%B %Y}"
+    shown = f"{cells.iloc[0]!r} is {times.iloc[0].day} {times.iloc[0]:%B %Y}"
     hour = ", and hour as sine and cosine" if has_time else ""
     remarks = [f"dates, {shown}; features are year, month, weekday, days since the first{hour}"]
-    zones = cells.str.extract(r"\d:\d\d.*?(Z|[+-]\d\d:?\d\d)$")[0]
-    if zones.notna().any():
-        without = int(zones.isna().sum())
-        found = f"time zones {list_counts(zones.value_counts())} are converted to UTC"
-        remarks.append(f"{found}; {without} without a zone are taken as UTC" if without else found)
+    zones = cells.str.extract(r"\d:\d\d.*?(Z|[+-]\d\d:?\d\d)$")[0].fillna("no zone")
+    if (zones != "no zone").any():
+        found = list_counts(zones.value_counts())
+        remarks.append(f"time zones {found}; times are converted to UTC")
     return column, remarks + missing_remarks(table, name)
 
 
 def _fit_category(table: Table, name: str, most: int) -> Fitted:
     _check_frequent_marks(table, name)
-    texts = pd.Series(table.texts(name), dtype=object)
-    counts = texts.value_counts()
+    counts = pd.Series(table.texts(name), dtype=object).value_counts()
     if len(counts) < 2:
         found = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
         return None, [f"it is {found}, so it is left out"]
@@ -275,8 +257,8 @@ def _fit_category(table: Table, name: str, most: int) -> Fitted:
         found = f"{list_counts(doubtful)} may mark missing values"
         remarks.append(f"{found}; pass missing= if they do")
     remarks += case_remarks(counts.index)
-    if len(counts) > max(20, len(texts) // 2):
-        found = f"{len(counts)} categories in {len(texts)} rows"
+    if len(counts) > max(20, len(table) // 2):
+        found = f"{len(counts)} categories in {len(table)} rows"
         remarks.append(f"{found}; if it is a name or a key, pass drop={name!r}")
     if column.other:
         remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are merged")
@@ -308,12 +290,8 @@ def missing_remarks(table: Table, name: str) -> list[str]:
     """Return a remark on missing values with the count of each mark, if there are any."""
     counts = table.count_missing(name)
     marks = [f"{mark if mark == 'empty' else repr(mark)} {n}" for mark, n in counts.items()]
-    return _missing_remarks(int(counts.sum()), f" ({', '.join(marks)})")
-
-
-def _missing_remarks(count: int, marks: str = "") -> list[str]:
-    found = f"{pluralize(count, 'missing value')}{marks}, replaced by all plausible values"
-    return [found] if count else []
+    found = f"{pluralize(int(counts.sum()), 'missing value')} ({', '.join(marks)})"
+    return [f"{found}, replaced by all plausible values"] if marks else []
 
 
 @dataclass
@@ -330,20 +308,18 @@ class ColumnStats:
         self.missing += int(np.isnan(features[:, 0]).sum())
         if isinstance(column, Number):
             limits = np.array([column.low, column.high], np.float32)
-            self.clipped += int(np.isin(features[:, 0], limits).sum())
+            self.clipped += int(np.isin(features, limits).sum())
         if isinstance(column, Category) and len(rows := np.flatnonzero(~features.any(1))):
-            first = table.texts(column.name)[rows[0]]
-            self.first_unknown = self.first_unknown or f"first {first!r} in {table.row(rows[0])}"
+            first = f"first {table.texts(column.name)[rows[0]]!r} in {table.row(rows[0])}"
+            self.first_unknown = self.first_unknown or first
             self.unknown += len(rows)
 
-    def remarks(self, column: Column) -> list[str]:
+    def remarks(self) -> list[str]:
         """Return remarks on all chunks."""
-        remarks = _missing_remarks(self.missing)
-        if self.clipped:
-            found = pluralize(self.clipped, "number")
-            remarks.append(f"{found} far from the training rows, clipped")
-        if isinstance(column, Category) and self.unknown:
-            known = f"treated as none of the {len(column.categories)} known ones"
-            found = f"{pluralize(self.unknown, 'value')} not seen in training"
-            remarks.append(f"{found}, {self.first_unknown}; {known}")
-        return remarks
+        found = {
+            f"{pluralize(self.missing, 'missing value')} replaced": self.missing,
+            f"{pluralize(self.clipped, 'number')} far from training rows, clipped": self.clipped,
+            f"{pluralize(self.unknown, 'value')} not seen in training, {self.first_unknown}; "
+            "treated as none of the known categories": self.unknown,
+        }
+        return [text for text, count in found.items() if count]

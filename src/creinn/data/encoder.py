@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from creinn.data.columns import (
     Category,
@@ -25,14 +24,14 @@ from creinn.data.columns import (
 )
 from creinn.data.table import (
     PLAIN,
+    NumberFormat,
     Reading,
     Tables,
     Texts,
-    check_bounds,
-    check_rows,
-    check_same_texts,
-    choose_formats,
+    check_cells,
+    check_pair,
     describe_format,
+    detect_format,
     list_counts,
     parse_numbers,
 )
@@ -41,6 +40,7 @@ from creinn.numerics import list_names, pluralize
 Names = Collection[str]
 Notes = list[str]
 
+_KINDS = {kind.kind: kind for kind in (Number, Category, Date)}
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
 _FEW_ROWS = 5  # a number with fewer rows is probably not a class
 
@@ -58,6 +58,7 @@ class TableEncoder:
     target: str | None  # the column of the classes
     columns: tuple[Column, ...]  # the columns that are features
     ignored: tuple[str, ...] = ()  # the columns that are dropped, constant or empty
+    number_format: NumberFormat = PLAIN  # of the training table
 
     @classmethod
     def fit(
@@ -73,38 +74,34 @@ class TableEncoder:
         Returns the encoder and notes. The columns in ``categorical`` are categories even if they
         contain numbers or dates. If a column has more than ``max_categories``, the rare categories
         are merged.
-
-        Raises:
-            ValueError: If a column does not exist or is ambiguous, if the tables of a pair do not
-                fit, or if no column is left.
         """
-        _check_pair(tables)
+        check_pair(tables)
         first = tables[0]
         for name in (*([target] if target is not None else ()), *drop, *categorical):
             first.check_column(name)
         if max_categories < 2:
             raise ValueError(f"max_categories= must be at least 2, got {max_categories}.")
         notes = [note for table in tables for note in table.notes]
-        columns: list[Column] = []
         ignored = [name for name in first.columns if name in drop]
         used = [name for name in first.columns if name != target and name not in drop]
-        examples: dict[Any, tuple[str, list[str]]] = {}  # the columns by format
-        for name, form in zip(
-            used, choose_formats(map(first.cells, used), first.reading), strict=True
-        ):
-            column, remarks = fit_column(tables, name, name in categorical, form, max_categories)
-            if isinstance(column, Number) and (text := describe_format(first.cells(name), form)):
-                examples.setdefault(form, (text, []))[1].append(name)
+        form = detect_format([first.cells(name) for name in used], first.reading)
+        tables = _with_format(tables, form)
+        columns: list[Column] = []
+        for name in used:
+            column, remarks = fit_column(tables, name, name in categorical, max_categories)
             if remarks:
                 notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
             if column is None:
                 ignored.append(name)
             else:
                 columns.append(column)
-        notes += [f"{first.name}, {text} ({', '.join(who)})" for text, who in examples.values()]
         if not columns:
             raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
-        return cls(target, tuple(columns), tuple(ignored)), notes
+        numbers = (first.cells(column.name) for column in columns if isinstance(column, Number))
+        examples = filter(None, (describe_format(cells, form) for cells in numbers))
+        notes += [f"{first.name}: {example}" for example in list(examples)[:1]]
+        form = tables[0].reading.number_format
+        return cls(target, tuple(columns), tuple(ignored), form), notes
 
     @property
     def widths(self) -> list[int]:
@@ -113,8 +110,9 @@ class TableEncoder:
 
     def plain_numbers(self, reading: Reading) -> set[str]:
         """Return the names of the columns that can be parsed by pandas."""
-        numbers = [column for column in self.columns if isinstance(column, Number)]
-        return {column.name for column in numbers if reading.number_format(column.form) == PLAIN}
+        if reading.with_format(self.number_format).number_format != PLAIN:
+            return set()
+        return {column.name for column in self.columns if isinstance(column, Number)}
 
     def encode(
         self, tables: Tables, stats: dict[str, ColumnStats] | None = None
@@ -123,27 +121,21 @@ class TableEncoder:
 
         ``stats`` are the counts of earlier chunks. They are updated, and the notes are on all
         chunks.
-
-        Raises:
-            ValueError: If a column does not exist, if a cell does not have the type of its column,
-                or if the tables of a pair do not fit.
         """
-        _check_pair(tables)
-        first = tables[0]
-        for column in self.columns:
-            first.check_column(column.name, ", which the model was trained with")
-            if isinstance(column, Number):
-                check_bounds(tables, column.name, column.form)
-            else:
-                check_same_texts(tables, column.name)
-        parts = [[column.encode(table) for column in self.columns] for table in tables]
+        check_pair(tables)
+        tables = _with_format(tables, self.number_format)
+        first, stats = tables[0], {} if stats is None else stats
         notes = [note for table in tables for note in table.notes]
-        stats = {} if stats is None else stats
-        for column, part in zip(self.columns, parts[0], strict=True):
+        parts: list[list[Features]] = [[] for _ in tables]
+        for column in self.columns:
+            first.check_column(column.name)
+            check_cells(tables, column.name, isinstance(column, Number))
+            for part, table in zip(parts, tables, strict=True):
+                part.append(column.encode(table))
             counts = stats.setdefault(column.name, ColumnStats())
-            counts.update(column, first, part)
+            counts.update(column, first, parts[0][-1])
             where = f"{first.name}, column {column.name!r}"
-            notes += [f"{where}: {remark}" for remark in counts.remarks(column)]
+            notes += [f"{where}: {remark}" for remark in counts.remarks()]
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
         if unused := [str(name) for name in first.columns if name not in used]:
             absent = "the training table has no such column"
@@ -153,56 +145,40 @@ class TableEncoder:
     def to_json(self) -> dict[str, Any]:
         """Return the encoder as plain JSON, for a saved model."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        record = {"target": self.target, "columns": columns, "ignored": self.ignored}
-        return json.loads(json.dumps(record))
+        return json.loads(json.dumps({**vars(self), "columns": columns}))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
-        """Return the encoder of a record, or raise a ``ValueError`` if it is not valid."""
-        kinds: dict[Any, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
+        """Return the encoder of a record of :meth:`to_json`."""
         columns = []
-        try:
-            for entry in record["columns"]:
-                pairs = entry.items()
-                values = {key: tuple(v) if isinstance(v, list) else v for key, v in pairs}
-                columns.append(kinds[values.pop("kind")](**values))
-            return cls(record["target"], tuple(columns), tuple(record["ignored"]))
-        except (AttributeError, KeyError, TypeError) as error:
-            found = f"The columns of a table cannot be read from the saved model: {error!r}."
-            raise ValueError(found) from error
+        for entry in record["columns"]:
+            values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+            columns.append(_KINDS[values.pop("kind")](**values))
+        form = NumberFormat(*record["number_format"])
+        return cls(record["target"], tuple(columns), tuple(record["ignored"]), form)
 
 
-def _check_pair(tables: Tables) -> None:
-    """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
-    lower, upper = tables[0], tables[-1]
-    check_rows([lower.name, upper.name], [len(lower), len(upper)])
-    for has, lacks in ((lower, upper), (upper, lower)):
-        for column in has.frame.columns.difference(lacks.frame.columns, sort=False):
-            raise ValueError(f"{has.name} has a column {column!r}, but {lacks.name} has not.")
+def _with_format(tables: Tables, form: NumberFormat) -> Tables:
+    return [replace(table, reading=table.reading.with_format(form)) for table in tables]
 
 
 def labelled_rows(
     tables: Tables, target: str, drop_unlabelled: bool
 ) -> tuple[Tables, Texts, Notes]:
-    """Return the rows that have a class, their classes ``(N,)``, and notes.
-
-    Raises:
-        ValueError: If the classes of a pair differ, or if a row has no class and
-            ``drop_unlabelled`` is false.
-    """
-    check_same_texts(tables, target)
-    texts = tables[0].texts(target)
-    missing = pd.isna(texts)
+    """Return the rows that have a class, their classes ``(N,)``, and notes."""
+    check_cells(tables, target)
+    first = tables[0]
+    texts = first.texts(target)
+    missing = np.equal(texts, None)
     if not missing.any():
         return tables, texts, []
-    marks = list_counts(tables[0].count_missing(target))
-    found = f"{missing.sum()} of {len(texts)} rows have no class"
-    found = f"{tables[0].name}, column {target!r}: {found}"
+    marks = list_counts(first.count_missing(target))
+    found = f"{first.name}, column {target!r}: {missing.sum()} of {len(texts)} rows have no class"
     if missing.all():
         raise ValueError(f"{found}: {marks}. Pass target= with the column that holds the classes.")
     if not drop_unlabelled:
         raise ValueError(
-            f"{found}: {marks}, first in {tables[0].row(int(missing.argmax()))}. Pass "
+            f"{found}: {marks}, first in {first.row(missing.argmax())}. Pass "
             "drop_unlabelled=True to drop these rows, or missing= if such a text is a class."
         )
     kept = [replace(table, frame=table.frame[~missing]) for table in tables]
@@ -215,10 +191,6 @@ def find_classes(
     """Return the sorted distinct labels and notes on unusual classes.
 
     Labels are sorted as numbers if possible.
-
-    Raises:
-        ValueError: If there are more than ``most`` classes (1000 by default), or more than 50
-            numbers with few rows.
 
     Example:
         >>> find_classes(np.array(["10", "9", "10", "9"], dtype=object))

@@ -20,16 +20,11 @@ from creinn.interval import Interval
 
 Array = npt.NDArray[Any]
 
-OUTLIER = 20
-"""The number of interquartile ranges from the median beyond which a value is an outlier."""
-MARGIN = 3
-"""The number of standard deviations from other values at which outliers are clipped."""
-FAR = 1e6
-"""The number of standard deviations at which new values are clipped."""
-FILLS = 16
-"""The number of fillings of a row."""
-PLAUSIBLE = 12
-"""The number of fillings that are used if a model has a distance."""
+OUTLIER = 20  # interquartile ranges from the median beyond which a value is an outlier
+MARGIN = 3  # standard deviations from other values at which outliers are clipped
+FAR = 1e6  # standard deviations at which new values are clipped
+FILLS = 16  # the number of fillings of a row
+PLAUSIBLE = 12  # the number of fillings that are used if a model has a distance
 
 
 class Scaling(NamedTuple):
@@ -47,12 +42,11 @@ class Scaling(NamedTuple):
 
 
 def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
-    """Fit the scaling of each column and count its outliers.
+    """Fit the mean and the standard deviation of each column, and count its outliers.
 
-    The scaling has the mean and the standard deviation of each column. Outliers are more than
-    ``OUTLIER`` interquartile ranges away from the median. They are not used for the mean and the
-    standard deviation, and the column is clipped ``MARGIN`` standard deviations beyond all other
-    values. Missing numbers are NaN.
+    Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
+    for the fit, and the column is clipped ``MARGIN`` standard deviations beyond all other values.
+    Missing numbers are NaN.
 
     Example:
         >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
@@ -148,11 +142,10 @@ class Missing:
         return torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1)
 
     def predict(self, model: Any, x: Tensor | Interval, batch_size: int = 256) -> Any:
-        """Predict rows and average or enclose the predictions of all fillings.
+        """Predict rows, and average or enclose the predictions of all fillings.
 
-        Complete rows and intervals get the ordinary prediction. The label is the most probable
-        class of the mean over all fillings, which is a member of the credal set. For models without
-        credal sets the prediction is this mean.
+        The label is the most probable class of the mean over all fillings, which is a member of the
+        credal set. For models without credal sets the prediction is this mean.
         """
         if isinstance(x, Interval):
             return model.predict(x, batch_size)
@@ -183,14 +176,10 @@ class Missing:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":
-        """Return the values of a record, or raise a ``ValueError`` if it is not valid."""
-        try:
-            names = ("low", "high", "donors")
-            low, high, donors = (torch.tensor(record[n], dtype=torch.float64) for n in names)
-            return cls(low, high, donors, tuple(map(int, record["marked"])))
-        except (KeyError, TypeError, ValueError) as error:
-            found = f"The missing values cannot be read from the saved model: {error!r}."
-            raise ValueError(found) from error
+        """Return the values of a record of :meth:`to_json`."""
+        names = ("low", "high", "donors")
+        low, high, donors = (torch.tensor(record[n], dtype=torch.float64) for n in names)
+        return cls(low, high, donors, tuple(record["marked"]))
 
 
 def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:

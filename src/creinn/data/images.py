@@ -9,8 +9,8 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,19 +22,10 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import get_worker_info
 
 from creinn.data.dataset import Dataset
-from creinn.data.decoding import (
-    SUFFIXES,
-    Bytes,
-    DecodeStats,
-    Images,
-    Size,
-    check_common_scale,
-    decode_all,
-    format_size,
-)
+from creinn.data.decoding import SUFFIXES, Bytes, DecodeStats, Size, decode_all
 from creinn.data.transforms import PerChannel, normalize
 from creinn.interval import Interval
-from creinn.numerics import list_names
+from creinn.numerics import list_names, pluralize
 
 KEPT = 2**30
 """The number of bytes of decoded images that are kept in memory by default."""
@@ -99,10 +90,6 @@ class Tree:
         """Return the class names: ``expected``, or the folders that contain images.
 
         Folders without images give a warning.
-
-        Raises:
-            ValueError: If there is no image, if an image is not in a folder, or if a folder is not
-                an expected class.
         """
         where, images = self.where, self.images
         for name in images:
@@ -129,12 +116,7 @@ class Tree:
 
 @contextmanager
 def open_tree(path: Path) -> Iterator[Tree]:
-    """Open a folder, a zip archive or an image.
-
-    Raises:
-        FileNotFoundError: If the path does not exist.
-        ValueError: If the archive is damaged.
-    """
+    """Open a folder, a zip archive or an image."""
     where = str(path)
     if path.is_dir():
         names = []
@@ -177,10 +159,11 @@ def read_classes(
     """
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
-    stats = DecodeStats()
-    pixels = decode_all(files, tree.read, tree.where, size, channels, stats=stats).pixels
-    for note in stats.scaling_notes(tree.where):
-        warnings.warn(note, stacklevel=3)
+    stats = DecodeStats(tree.where)
+    pixels, _ = decode_all(files, tree.read, stats, size, channels)
+    for change, count in stats.changes.items():
+        if "scaled" in change:
+            warnings.warn(f"{tree.where}: {pluralize(count, 'image')} {change}", stacklevel=3)
     return pixels, labels_of(files, order), order
 
 
@@ -194,80 +177,55 @@ def _class(name: str) -> str:
 
 
 def read_images(
-    tree: Tree, size: Size, channels: int, strict: bool, count: int | None = None
-) -> Iterator[tuple[Tensor, Images]]:
-    """Yield images in [0, 1] without classes, ``count`` or all at once.
-
-    The notes are for all images that have been read.
-
-    Raises:
-        ValueError: If no image can be read.
-    """
-    stats = DecodeStats()
-    for files in _batches(tree.images, count):
-        images = decode_all(files, tree.read, tree.where, size, channels, strict, stats)
-        yield images.scaled(), images
-    stats.check_any(tree.where)
-
-
-def read_pairs(
-    lower: str | Path,
-    upper: str | Path,
+    paths: Sequence[str | Path],
     size: Size = None,
     channels: int = 3,
     strict: bool = True,
     count: int | None = None,
-) -> Iterator[tuple[Interval, Images, Images]]:
-    """Yield images of two folders or zip archives as intervals in [0, 1].
+) -> Iterator[tuple[Tensor | Interval, list[str], list[DecodeStats]]]:
+    """Yield images in [0, 1], their files and statistics, ``count`` or all at once.
 
-    Resizing keeps the order of the bounds, but a lossy format such as JPEG may not; this raises a
-    ``ValueError``. If ``strict`` is false, an unreadable image is left out of both bounds.
+    Two paths are folders or zip archives of lower and upper bounds. Resizing keeps the order of the
+    bounds, but a lossy format such as JPEG may not. The statistics are for all images that have
+    been read. If ``strict`` is false, an unreadable image is left out of both bounds.
     """
-    with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
-        trees, stats, is_empty = (below, above), (DecodeStats(), DecodeStats()), True
-        if unmatched := sorted(set(below.images).symmetric_difference(above.images)):
-            has, lacks = (lower, upper) if unmatched[0] in below.images else (upper, lower)
-            found = f"{has} has {unmatched[0]}, but {lacks} has not"
+    with ExitStack() as stack:
+        trees = [stack.enter_context(open_tree(Path(path))) for path in paths]
+        files, stats = trees[0].images, [DecodeStats(tree.where) for tree in trees]
+        for name in sorted(set(files).symmetric_difference(trees[-1].images)):
+            has, lacks = paths if name in files else reversed(paths)
+            found = f"{has} has {name}, but {lacks} has not"
             raise ValueError(f"{found}. Both must hold the same file names.")
-        for files in _batches(below.images, count):
-            sides = []
-            for tree, counts in zip(trees, stats, strict=True):
-                side = decode_all(files, tree.read, tree.where, size, channels, strict, counts)
-                check_common_scale(side, tree.where)
-                sides.append(side)
-            kept = sorted(set(sides[0].files) & set(sides[1].files))
-            low, high = (
-                replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)])
-                for side in sides
-            )
-            if kept:
-                _check_pair(low, high, lower, upper)
-                is_empty = False
-            x = Interval(low.scaled(), high.scaled()) if kept else Interval.point(low.scaled())
-            yield x, low, high
-        for tree, counts in zip(trees, stats, strict=True):
-            counts.check_any(tree.where)
-        if is_empty:
-            raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
+        step, total = count or max(1, len(files)), 0
+        for start in range(0, max(1, len(files)), step):
+            batch, sides = files[start : start + step], []
+            for tree, side in zip(trees, stats, strict=True):
+                options = (size, channels, strict, len(trees) == 2)
+                sides.append(decode_all(batch, tree.read, side, *options))
+            kept = sorted(set.intersection(*(set(names) for _, names in sides)))
+            total += len(kept)
+            pixels = [side[np.isin(names, kept)] for side, names in sides]
+            _check_order(pixels[0], pixels[-1], kept)
+            bounds = [torch.from_numpy(side).float() / 255 for side in pixels]
+            bounds = bounds if kept else bounds[:1] * len(bounds)
+            yield (Interval(*bounds) if len(bounds) == 2 else bounds[0]), kept, stats
+        for side in stats:
+            side.check_any()
+        if total == 0:
+            raise ValueError(f"{paths[0]} and {paths[-1]} have no image that can be read in both.")
 
 
-def _check_pair(lower: Images, upper: Images, low_path: str | Path, high_path: str | Path) -> None:
+def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
     """Raise a ``ValueError`` if two bounds have different sizes or the wrong order."""
-    low, high = lower.pixels, upper.pixels
+    if not files:
+        return
     if low.shape != high.shape:
-        sizes = [format_size(side.shape[2:]) for side in (low, high)]
-        found = f"{low_path} has images of {sizes[0]} pixels, but {high_path} of {sizes[1]}"
+        found = f"{files[0]}: the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
         raise ValueError(f"{found}. Give a size to stretch all images to.")
     for at in map(tuple, np.argwhere(low > high)):
-        place = f"in {lower.files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
+        place = f"in {files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
         found = f"Bounds are out of order {place} the lower is {low[at]}, the upper {high[at]}"
         raise ValueError(f"{found}. Were the folders swapped, or stored as JPEG?")
-
-
-def _batches(files: Sequence[str], count: int | None) -> Iterator[Sequence[str]]:
-    """Yield ``count`` files, or all at once, and at least one batch."""
-    step = count or max(1, len(files))
-    return (files[at : at + step] for at in range(0, max(1, len(files)), step))
 
 
 class LazyImages(TorchDataset[tuple[Any, int]]):
@@ -366,7 +324,7 @@ class LazyImages(TorchDataset[tuple[Any, int]]):
 
     def _with(self, **changes: Any) -> "LazyImages":
         other = object.__new__(type(self))
-        vars(other).update(vars(self) | changes)
+        other.__dict__ = vars(self) | changes
         return other
 
     def _pixels(self, files: Sequence[str]) -> Bytes:
@@ -377,11 +335,10 @@ class LazyImages(TorchDataset[tuple[Any, int]]):
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
             sides = []
-            for at in self.paths:
-                side = decode_all(new, self._reader(at), str(at), self.size, self.channels)
-                if self.is_interval:
-                    check_common_scale(side, str(at))
-                sides.append(side.pixels)
+            for path in self.paths:
+                options = (self.size, self.channels, True, self.is_interval)
+                stats = DecodeStats(str(path))
+                sides.append(decode_all(new, self._reader(path), stats, *options)[0])
             found.update(zip(new, np.stack(sides, 1), strict=True))
             room = 0 if get_worker_info() else self._room - len(self._kept)
             self._kept.update((file, found[file].copy()) for file in new[: max(0, room)])

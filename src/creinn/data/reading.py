@@ -1,7 +1,7 @@
 """Readers of CSV and Parquet tables, and a writer of Parquet.
 
-Tables are read whole or in chunks of rows. The encoding, the separator and an index column of a CSV
-file are detected and reported. The file can be compressed. Parquet requires pyarrow.
+Tables are read whole or in chunks of rows. The encoding and the separator of a CSV file are
+detected and reported. The file can be compressed. Parquet requires pyarrow.
 """
 
 import bz2
@@ -9,14 +9,13 @@ import csv
 import gzip
 import io
 import lzma
-import re
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,12 +23,13 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import pandas as pd
 
-from creinn.data.table import AUTO, Reading, Table, check_rows, is_numeric, parse_numbers
+from creinn.data.table import AUTO, Reading, Table, check_pair, parse_numbers
 
 _SEPARATORS = (",", ";", "\t", "|")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+_OTHER_FORMATS = {".json": "json", ".jsonl": "json", ".xls": "excel", ".xlsx": "excel"}
 _SAMPLE_LINES = 100  # lines that are used to detect the separator
-_BEGINNING = 1_000_000  # the number of characters to read for this
 _BLOCK = 1 << 20
 _INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
 
@@ -49,11 +49,6 @@ def read_chunks(
     """Read a CSV or Parquet table in chunks of ``rows``.
 
     The columns in ``numbers`` are parsed by pandas as numbers, which is faster.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is empty or not a table, or if a name of a column is empty or
-            used twice.
     """
     path = Path(path)
     if not path.is_file():
@@ -65,15 +60,12 @@ def read_chunks(
 
 def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[list[Table]]:
     """Yield the chunks of one table, or of two tables with the same number of rows."""
-    names, before = [""] * len(streams), 0
+    before: list[Table] = []
     for tables in zip_longest(*streams):
-        names = [n if table is None else table.name for n, table in zip(names, tables, strict=True)]
-        rows = [0 if table is None else len(table) for table in tables]
-        if len(set(rows)) > 1:
-            rest = [sum(map(len, stream)) for stream in streams]
-            check_rows(names, [before + n + more for n, more in zip(rows, rest, strict=True)])
-        before += rows[0]
-        yield list(tables)
+        empty = (replace(table, frame=table.frame[:0]) for table in before)
+        filled = before = [table or next(empty) for table in tables]
+        check_pair(filled)
+        yield filled
 
 
 def is_zipped_table(path: Path) -> bool:
@@ -91,39 +83,35 @@ def is_parquet(path: Path) -> bool:
 def _csv_chunks(
     path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
 ) -> Iterator[Table]:
-    encoding, notes = _encoding(path, reading.encoding)
-    with _open(path) as (file, share), io.TextIOWrapper(file, encoding, newline="") as text:
-        beginning = text.read(_BEGINNING)
-        _check_not_json(path, beginning)
+    encoding, notes = _encoding(path, reading)
+    reading = replace(reading, encoding=encoding)
+    with _open(path, encoding) as (text, share):
         separator = reading.separator.replace("\\t", "\t")
-        if separator == "auto" and (separator := _separator(beginning, reading)) != ",":
+        if separator == "auto" and (separator := _separator(text, reading)) != ",":
             notes.append(f"{path}: cells are separated by {separator!r}")
         if len(separator) != 1:
             raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
-        reading = replace(reading, encoding=encoding, separator=separator)
+        reading = replace(reading, separator=separator)
         text.seek(0)
-        _, header = next(_records(text, path, reading), (0, []))
+        _, header = next(_records(text, reading), (0, []))
         if not header:
             raise ValueError(f"{path} is empty. A table needs a header line with column names.")
         names = [name.strip() for name in header]
         has_index = int(not names[0] and len(names) > 1)
         if has_index:
-            notes.append(f"{path}: the first column has no name and numbers the rows: left out")
+            notes.append(f"{path}: the first column has no name and is left out")
         _check_names(names[has_index:], path)
-        checked = False
-        for cells in _parsed(text, path, names, reading, rows, numbers):
-            if not checked and (cells.iloc[:, -1].isna() | (cells.iloc[:, -1] == "")).any():
+        is_checked = False
+        for frame in _parse(text, path, names, reading, rows, numbers):
+            if not is_checked and frame.iloc[:, -1].isna().any():
                 _check_lines(path, len(names), reading)  # the cells of a short row are empty
-                checked = True
-            frame = cells.apply(lambda cell: cell if is_numeric(cell) else _stripped(cell))
-            if has_index and not _is_index(frame[0]):
-                _check_names(names, path)
+                is_checked = True
             frame = frame.iloc[:, has_index:].set_axis(names[has_index:], axis=1)
             yield Table(str(path), frame, reading, tuple(notes), share())
 
 
-def _parsed(
-    text: io.TextIOBase,
+def _parse(
+    text: Any,
     path: Path,
     names: list[str],
     reading: Reading,
@@ -148,69 +136,47 @@ def _parsed(
         "skip_blank_lines": len(names) > 1,
         "low_memory": False,
     }
-    empty = True
+    is_empty = True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             for chunk in pd.read_csv(text, chunksize=rows or 2**62, **options):
-                empty = empty and chunk.empty
-                if not chunk.empty:
-                    yield chunk
+                if len(chunk):
+                    is_empty = False
+                    yield chunk.apply(_stripped)
     except pd.errors.EmptyDataError:
         pass
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         _check_lines(path, len(names), reading)
-        message = " ".join(str(error).split()).rstrip(".")
-        found = f"{path} is not a table separated by {reading.separator!r}: {message}."
+        message = " ".join(str(error).split())
+        found = f"{path} is not a table separated by {reading.separator!r}: {message}"
         raise ValueError(found) from error
-    if empty:
+    if is_empty:
         raise ValueError(f"{path} has a header line, but no rows below it.")
 
 
-def _records(text: Any, path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each record.
-
-    Blank lines and comments are skipped.
-    """
+def _records(text: Any, reading: Reading) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each record, without blank lines and comments."""
     reader = csv.reader(iter(text.readline, ""), delimiter=reading.separator)
-    try:
-        for cells in reader:
-            if cells and not (reading.comment and cells[0].startswith(reading.comment)):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        found = f"line {reader.line_num} cannot be separated by {reading.separator!r}: {error}."
-        raise ValueError(f"{path}, {found}") from error
+    for cells in reader:
+        if cells and not (reading.comment and cells[0].startswith(reading.comment)):
+            yield reader.line_num, cells
 
 
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
-    """Raise a ``ValueError`` for the first line whose length differs from the header.
-
-    The length is the number of cells.
-    """
-    with _open(path) as (file, _), io.TextIOWrapper(file, reading.encoding, newline="") as text:
-        header: tuple[int, list[str]] | None = None
-        for line, cells in _records(text, path, reading):
-            header = header or (line, cells)
+    """Raise a ``ValueError`` for the first line with another number of cells than the header."""
+    with _open(path, reading.encoding) as (text, _):
+        first = text.readline()
+        text.seek(0)
+        for line, cells in _records(text, reading):
             if len(cells) == columns or (reading.comment and reading.comment in "".join(cells)):
                 continue
+            advice = f"quote cells that contain {reading.separator!r}, or pass separator="
+            for number, sign in ((1, first[:1]), (line, cells[0][:1])):
+                if sign in ("#", "%"):
+                    advice = f"or pass comment={sign!r} if line {number} is a comment"
             found = f"{path}, line {line} has {len(cells)} cells, but the header has {columns}"
-            for number, (sign, *_) in (header, (line, cells)):
-                if sign[:1] in ("#", "%") and not reading.comment:
-                    advice = f"If line {number} is a comment, pass comment={sign[0]!r}"
-                    raise ValueError(f"{found}. {advice}.")
-            raise ValueError(
-                f"{found}. Correct the line, quote cells that contain {reading.separator!r}, or "
-                "pass separator= if another character separates cells."
-            )
-
-
-def _check_not_json(path: Path, beginning: str) -> None:
-    """Raise a ``ValueError`` for JSON."""
-    suffixes = (".json", ".jsonl", ".ndjson")
-    if path.suffix.lower() in suffixes or re.match(r'\s*(\{\s*"|\[\s*[\[{])', beginning):
-        lines = ", lines=True" if re.match(r"\s*\{.*\}\s*\n\s*\{", beginning) else ""
-        convert = f"pandas.read_json({str(path)!r}{lines}).to_csv('table.csv', index=False)"
-        raise ValueError(f"{path} is JSON, not CSV. Convert it first: {convert}")
+            raise ValueError(f"{found}. Correct the line, {advice}.")
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
@@ -226,24 +192,20 @@ def _check_names(names: Sequence[str], path: Path) -> None:
 
 def _stripped(cells: pd.Series) -> pd.Series:
     """Return texts without surrounding space, and ``None`` for empty texts."""
+    if not pd.api.types.is_string_dtype(cells.dtype):
+        return cells
     cells = cells.astype(object).str.strip()
     return cells.where(cells.notna() & (cells != ""), None)
 
 
-def _is_index(cells: pd.Series) -> bool:
-    """Return whether the cells are distinct integers, as in an index of pandas or R."""
-    values = parse_numbers(cells)
-    return bool(np.isfinite(values).all() and (values % 1 == 0).all()) and cells.is_unique
-
-
 def _tables_in(archive: zipfile.ZipFile) -> list[str]:
-    names = (name for name in archive.namelist() if not name.startswith("__MACOSX/"))
+    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
     return [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
-    """Open a file and decompress it.
+def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]]:
+    """Open and decompress a text file.
 
     Yields the file and a function that returns the fraction that has been read.
     """
@@ -256,62 +218,56 @@ def _open(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
                 if len(names) != 1:
                     found = f"{len(names)} tables ({', '.join(names[:3])})"
                     raise ValueError(f"{path} contains {found}; expected one.")
-                opened = stack.enter_context(archive.open(names[0]))
+                opened = archive.open(names[0])
             elif opener := _OPENERS.get(path.suffix.lower()):
-                opened = stack.enter_context(opener(file))
+                opened = opener(file)
             size = max(1, path.stat().st_size)
-            yield opened, lambda: min(1.0, file.tell() / size)
-        except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+            text = stack.enter_context(io.TextIOWrapper(opened, encoding, newline=""))
+            yield text, lambda: min(1.0, file.tell() / size)
+        except _DAMAGED as error:
             found = f"{path} cannot be decompressed: {error}"
             raise ValueError(f"{found}. It is truncated or damaged.") from error
 
 
-def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
+def _encoding(path: Path, reading: Reading) -> tuple[str, list[str]]:
     """Return an encoding that decodes the whole file, and a note if it was detected."""
-    with _open(path) as (file, _):
-        content = file.read(1000)
-    if path.suffix.lower() in (".xls", ".xlsx"):
-        convert = f"pandas.read_excel({str(path)!r}).to_csv('table.csv', index=False)"
-        raise ValueError(f"{path} is an Excel file. Convert it first: {convert}")
-    if encoding != "auto":
-        guesses = [encoding]
-    elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    with _open(path, "latin-1") as (text, _):
+        beginning = text.read(1000)
+    other = _OTHER_FORMATS.get(path.suffix.lower())
+    if other or beginning.startswith(("{", "[{", "[[")):
+        convert = f"pandas.read_{other or 'json'}({str(path)!r}).to_csv('table.csv', index=False)"
+        raise ValueError(
+            f"{path} is not CSV, but {(other or 'json').upper()}. Convert it: {convert}"
+        )
+    if reading.encoding != "auto":
+        guesses = [reading.encoding]
+    elif beginning.startswith(("\xff\xfe", "\xfe\xff")):
         guesses = ["utf-16"]
-    elif b"\0" in content:
-        guesses = ["utf-16-le" if content[1::2].count(0) > content[::2].count(0) else "utf-16-be"]
     else:
         guesses = ["utf-8-sig", "cp1252", "latin-1"]
-    for guess in guesses:
+    for guess in guesses if "\0" not in beginning or guesses[0].startswith("utf-16") else ():
         try:
-            with _open(path) as (file, _), io.TextIOWrapper(file, guess, newline="") as text:
+            with _open(path, guess) as (text, _):
                 while text.read(_BLOCK):
                     pass
         except LookupError:
-            known = "common encodings are utf-8, cp1252 and utf-16"
-            raise ValueError(f"encoding={guess!r} is not known to Python; {known}.") from None
+            raise ValueError(f"encoding={guess!r} is not known to Python.") from None
         except UnicodeError:
             continue
         note = f"{path} is not UTF-8 and was read as {guess}; if letters are wrong, pass encoding="
-        return guess, [] if guess in ("utf-8-sig", encoding) else [note]
-    tried = "UTF-8 or UTF-16" if encoding == "auto" else encoding
-    raise ValueError(f"{path} is not text in {tried}. If it is a table, pass encoding=.")
+        return guess, [] if guess in ("utf-8-sig", reading.encoding) else [note]
+    raise ValueError(f"{path} is not text in {' or '.join(guesses)}. If it is CSV, pass encoding=.")
 
 
-def _separator(text: str, reading: Reading) -> str:
+def _separator(text: Any, reading: Reading) -> str:
     """Return the separator with the most cells in the header and in most of the lines."""
-    lines = text.splitlines()[:_SAMPLE_LINES]
+    lines = list(islice(iter(text.readline, ""), _SAMPLE_LINES))
     if reading.comment:
         lines = [line for line in lines if not line.startswith(reading.comment)]
 
     def count_cells(separator: str) -> int:
-        try:
-            counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
-        except csv.Error:
-            return 1
-        header = counts[0] if counts else 1
-        most_are_equal = counts.count(header) > len(counts) / 2
-        few_are_longer = sum(n > header for n in counts) < len(counts) / 10
-        return header if most_are_equal and few_are_longer else 1
+        counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        return counts[0] if counts and counts.count(counts[0]) > len(counts) / 2 else 1
 
     return max(_SEPARATORS, key=count_cells)
 
@@ -330,14 +286,12 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
                 if pa.types.is_nested(kind := schema.field(name).type):
                     found = f"{path}, column {name!r} has the type {kind}"
                     raise ValueError(f"{found}. Remove the column from the file.")
-            first, size = 0, rows or total
+            size, end = rows or total, 0
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
-                frame = batch.to_pandas(types_mapper=pd.ArrowDtype)
-                for name in frame.columns[[pd.api.types.is_string_dtype(t) for t in frame.dtypes]]:
-                    frame[name] = _stripped(frame[name])
-                frame.index = pd.RangeIndex(first, first + len(frame))
-                first += len(frame)
-                yield Table(str(path), frame, reading, notes, first / total)
+                start, end = end, end + len(batch)
+                frame = batch.to_pandas(types_mapper=pd.ArrowDtype).apply(_stripped)
+                frame.index = pd.RangeIndex(start, end)
+                yield Table(str(path), frame, reading, notes, end / total)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}. Is it complete?") from error
 
@@ -373,13 +327,12 @@ class ParquetWriter:
     def write(self, frame: pd.DataFrame) -> None:
         """Append the rows of a frame."""
         pa = self._pa
+        rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
         if self._writer is None:
-            found = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
             texts = {pa.null(), pa.large_string()}  # an empty column, or texts of pandas
-            fields = [pa.field(f.name, pa.string() if f.type in texts else f.type) for f in found]
+            fields = [f.with_type(pa.string()) if f.type in texts else f for f in rows.schema]
             self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
-        rows = pa.Table.from_pandas(frame, self._writer.schema, preserve_index=False)
-        self._writer.write_table(rows)
+        self._writer.write_table(rows.cast(self._writer.schema))
 
     def __enter__(self) -> "ParquetWriter":
         return self

@@ -144,7 +144,9 @@ def photograph_patches() -> Dataset:
     ]
     patches = torch.cat([block.flatten(0, 1) for block in blocks])
     labels = torch.zeros(len(patches), dtype=torch.long)
-    return data.to_grey(Dataset(FAR, patches, labels, ("photograph",)))
+    red, green, blue = patches.int().unbind(1)
+    grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16  # as in Pillow
+    return Dataset(FAR, grey.to(torch.uint8).unsqueeze(1), labels, ("photograph",))
 
 
 def run_demo(config: DemoConfig) -> DemoResult:

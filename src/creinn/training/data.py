@@ -71,7 +71,7 @@ class Rows:
         self.row_weights: Tensor | None = None
         self.class_weights: Tensor | None = None
         if isinstance(data, Dataset):
-            data = (data.inputs, data.labels)
+            data = data.to_fit()
         elif isinstance(data, TensorDataset):
             data = data.tensors
         self._pair: tuple[Inputs, Tensor] | None = None  # tensors or memory maps
