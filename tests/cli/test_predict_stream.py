@@ -126,7 +126,7 @@ def test_interval_pairs(run, interval_model, wine, tmp_path, in_parts):
     frame[:-10].to_csv(tmp_path / "lower.csv", index=False)
     done = run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", *TEN_ROWS)
     assert done.code == 1
-    assert "lower.csv" in done.err
+    assert "rows" in done.err
 
 
 def test_image_folders_are_read_in_chunks(run, tmp_path):

@@ -199,7 +199,7 @@ def test_missing_values_of_pairs():
 @pytest.mark.parametrize(
     ("lower", "upper", "message"),
     [
-        ({"x": ["1", "2"]}, {"x": ["1"]}, r"lo\.csv has 2 rows, but hi\.csv has 1"),
+        ({"x": ["1", "2"]}, {"x": ["1"]}, "rows"),
         ({"x": ["1"], "z": ["1"]}, {"x": ["1"]}, r"hi\.csv.* 'z'"),
         ({"x": ["1"]}, {"x": ["1"], "z": ["1"]}, r"lo\.csv.* 'z'"),
         (

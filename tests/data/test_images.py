@@ -10,7 +10,7 @@ from PIL import Image
 
 from creinn.data import LazyImages, image_folder
 from creinn.data.decoding import DecodeStats, decode_all
-from creinn.data.images import read_images
+from creinn.data.images import is_tree, read_images
 from creinn.interval import Interval
 
 
@@ -309,6 +309,16 @@ def test_real_chest_samples(real_data):
     assert data.inputs.shape == (6, 1, 32, 32)
     assert data.counts == (3, 3)
     assert data.classes == ("NORMAL", "PNEUMONIA")
+
+
+def test_zip_archives_of_images_and_tables_differ(folder, tmp_path):
+    (folder / "readme.txt").write_text("about the pets")
+    assert is_tree(folder)
+    assert is_tree(folder / "cat" / "0.png")
+    assert is_tree(zipped(folder, tmp_path / "pets.zip"))
+    with zipfile.ZipFile(tmp_path / "table.zip", "w") as archive:
+        archive.writestr("t.csv", "a,b")
+    assert not is_tree(tmp_path / "table.zip")
 
 
 @pytest.fixture

@@ -26,11 +26,12 @@ from creinn.data.images import (
     KEPT,
     LazyImages,
     is_image,
+    is_tree,
     labels_of,
     open_tree,
     read_images,
 )
-from creinn.data.reading import is_zipped_table, read_chunks, read_pairs_of_chunks, read_table
+from creinn.data.reading import read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_cells
 from creinn.data.transforms import ChannelStats, normalize
 from creinn.device import choose_device
@@ -78,7 +79,7 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
     for path in options.paths:
         if not path.exists():
             raise FileNotFoundError(f"There is no file or folder {path}.")
-    if len(set(map(_is_tree, options.paths))) == 2:
+    if len(set(map(is_tree, options.paths))) == 2:
         raise ValueError(f"{pair} must both be tables or both be folders of images.")
 
 
@@ -109,7 +110,7 @@ class PreparedData(Dataset):
 
 def learn_data(options: "TrainOptions") -> PreparedData:
     """Read the training data, and fit the preprocessing."""
-    data = _learn_images(options) if _is_tree(options.paths[0]) else _learn_tables(options)
+    data = _learn_images(options) if is_tree(options.paths[0]) else _learn_tables(options)
     if len(data.classes) < 2:
         raise ValueError(f"{options.source} has only the class {data.classes[0]!r}.")
     return data
@@ -132,7 +133,7 @@ def stream_data(
             f"{getattr(options, 'model', 'The model')} was not saved by creinn train, so the "
             "preparation of its inputs is unknown. Load it in Python with creinn.load."
         )
-    if _is_tree(options.paths[0]) != (kind == "images"):
+    if is_tree(options.paths[0]) != (kind == "images"):
         kinds = ("a table", "images") if kind == "images" else ("images", "a table")
         raise ValueError(f"{options.source}: found {kinds[0]}, but the model requires {kinds[1]}.")
     read = _read_tables if kind == "table" else _read_images
@@ -355,8 +356,3 @@ def _normalize(data: PreparedData, preprocessing: dict[str, Any]) -> PreparedDat
     x, scale = data.inputs, (preprocessing["mean"], preprocessing["std"])
     x = x.normalized(*scale) if isinstance(x, LazyImages) else normalize(x, *scale)
     return replace(data, inputs=x, preprocessing={**preprocessing, "size": list(x.shape[2:])})
-
-
-def _is_tree(path: Path) -> bool:
-    is_zip = path.suffix.lower() == ".zip" and not is_zipped_table(path)
-    return path.is_dir() or is_zip or is_image(path.name)

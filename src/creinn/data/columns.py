@@ -34,6 +34,7 @@ _DAY_FIRST, _MONTH_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y"), ("%m/%d/%Y", "%
 _LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _DOUBTFUL = {"n.a.", "na", "nan", "nil", "none", "null", "<na>", "missing", "unknown"}
+_REPLACED = ", replaced by all plausible values"
 _KEY_ROWS = 20  # fewer distinct integers are not reported as a key
 
 
@@ -291,7 +292,7 @@ def missing_remarks(table: Table, name: str) -> list[str]:
     counts = table.count_missing(name)
     marks = [f"{mark if mark == 'empty' else repr(mark)} {n}" for mark, n in counts.items()]
     found = f"{pluralize(int(counts.sum()), 'missing value')} ({', '.join(marks)})"
-    return [f"{found}, replaced by all plausible values"] if marks else []
+    return [found + _REPLACED] if marks else []
 
 
 @dataclass
@@ -317,7 +318,7 @@ class ColumnStats:
     def remarks(self) -> list[str]:
         """Return remarks on all chunks."""
         found = {
-            f"{pluralize(self.missing, 'missing value')} replaced": self.missing,
+            f"{pluralize(self.missing, 'missing value')}{_REPLACED}": self.missing,
             f"{pluralize(self.clipped, 'number')} far from training rows, clipped": self.clipped,
             f"{pluralize(self.unknown, 'value')} not seen in training, {self.first_unknown}; "
             "treated as none of the known categories": self.unknown,

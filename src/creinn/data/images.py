@@ -9,7 +9,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -137,6 +137,14 @@ def open_tree(path: Path) -> Iterator[Tree]:
             raise ValueError(f"{found}. It is truncated or damaged.") from error
         with archive:
             yield Tree(where, sorted(filter(_is_data, archive.namelist())), archive.read)
+
+
+def is_tree(path: Path) -> bool:
+    """Return whether a path is a folder, an image, or a zip archive of images."""
+    if path.suffix.lower() == ".zip" and path.is_file():
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            return any(map(is_image, archive.namelist()))
+    return path.is_dir() or is_image(path.name)
 
 
 def is_image(name: str) -> bool:

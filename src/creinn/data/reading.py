@@ -13,7 +13,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice, zip_longest
 from os import PathLike
@@ -24,11 +24,11 @@ import numpy as np
 import pandas as pd
 
 from creinn.data.table import AUTO, Reading, Table, check_pair, parse_numbers
+from creinn.numerics import pluralize
 
 _SEPARATORS = (",", ";", "\t", "|")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
-_OTHER_FORMATS = {".json": "json", ".jsonl": "json", ".xls": "excel", ".xlsx": "excel"}
 _SAMPLE_LINES = 100  # lines that are used to detect the separator
 _BLOCK = 1 << 20
 _INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
@@ -60,19 +60,12 @@ def read_chunks(
 
 def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[list[Table]]:
     """Yield the chunks of one table, or of two tables with the same number of rows."""
-    before: list[Table] = []
     for tables in zip_longest(*streams):
-        empty = (replace(table, frame=table.frame[:0]) for table in before)
-        filled = before = [table or next(empty) for table in tables]
-        check_pair(filled)
-        yield filled
-
-
-def is_zipped_table(path: Path) -> bool:
-    """Return whether a zip archive contains a table, and not images."""
-    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return len(_tables_in(archive)) > 0
-    return False
+        found = [table for table in tables if table is not None]
+        if len(found) < len(tables):
+            raise ValueError(f"{found[0].name} has more rows than the table of the other bound.")
+        check_pair(found)
+        yield found
 
 
 def is_parquet(path: Path) -> bool:
@@ -175,7 +168,7 @@ def _check_lines(path: Path, columns: int, reading: Reading) -> None:
             for number, sign in ((1, first[:1]), (line, cells[0][:1])):
                 if sign in ("#", "%"):
                     advice = f"or pass comment={sign!r} if line {number} is a comment"
-            found = f"{path}, line {line} has {len(cells)} cells, but the header has {columns}"
+            found = f"{path}, line {line} has {pluralize(len(cells), 'cell')}, but the header has {columns}"
             raise ValueError(f"{found}. Correct the line, {advice}.")
 
 
@@ -198,11 +191,6 @@ def _stripped(cells: pd.Series) -> pd.Series:
     return cells.where(cells.notna() & (cells != ""), None)
 
 
-def _tables_in(archive: zipfile.ZipFile) -> list[str]:
-    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-    return [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
-
-
 @contextmanager
 def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]]:
     """Open and decompress a text file.
@@ -214,7 +202,8 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
         try:
             if path.suffix.lower() == ".zip":
                 archive = stack.enter_context(zipfile.ZipFile(file))
-                names = _tables_in(archive)
+                names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+                names = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
                 if len(names) != 1:
                     found = f"{len(names)} tables ({', '.join(names[:3])})"
                     raise ValueError(f"{path} contains {found}; expected one.")
@@ -233,12 +222,12 @@ def _encoding(path: Path, reading: Reading) -> tuple[str, list[str]]:
     """Return an encoding that decodes the whole file, and a note if it was detected."""
     with _open(path, "latin-1") as (text, _):
         beginning = text.read(1000)
-    other = _OTHER_FORMATS.get(path.suffix.lower())
-    if other or beginning.startswith(("{", "[{", "[[")):
-        convert = f"pandas.read_{other or 'json'}({str(path)!r}).to_csv('table.csv', index=False)"
-        raise ValueError(
-            f"{path} is not CSV, but {(other or 'json').upper()}. Convert it: {convert}"
-        )
+    is_excel = path.suffix.lower() in (".xls", ".xlsx")
+    is_json = path.suffix.lower() in (".json", ".jsonl") or beginning.startswith(("{", "[{", "[["))
+    if is_excel or is_json:
+        reader = "read_excel" if is_excel else "read_json"
+        kind = "Excel" if is_excel else "JSON"
+        raise ValueError(f"{path} is {kind}, not CSV. Convert it with pandas.{reader} and to_csv.")
     if reading.encoding != "auto":
         guesses = [reading.encoding]
     elif beginning.startswith(("\xff\xfe", "\xfe\xff")):

@@ -235,8 +235,8 @@ def check_pair(tables: Tables) -> None:
     """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
     lower, upper = tables[0], tables[-1]
     if len(lower) != len(upper):
-        found = f"{lower.name} has {pluralize(len(lower), 'row')}, but {upper.name} has"
-        raise ValueError(f"{found} {len(upper)}. Each row must have both bounds.")
+        found = f"{lower.name} and {upper.name} have different numbers of rows"
+        raise ValueError(f"{found}. Each row must have both bounds.")
     for column in set(lower.columns) ^ set(upper.columns):
         upper.check_column(column)
         lower.check_column(column)
