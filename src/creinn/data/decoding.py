@@ -82,7 +82,7 @@ def decode_all(
     """Decode files in parallel and update ``stats``.
 
     Returns the pixels ``(N, channels, height, width)`` and the files in their order. If ``strict``
-    is false, unreadable files are omitted. A bound of an interval cannot be scaled by its own range.
+    is false, unreadable files are omitted. A bound cannot be scaled by its own range.
     """
     where = stats.where
     if channels not in (1, 3):

@@ -168,8 +168,8 @@ def _check_lines(path: Path, columns: int, reading: Reading) -> None:
             for number, sign in ((1, first[:1]), (line, cells[0][:1])):
                 if sign in ("#", "%"):
                     advice = f"or pass comment={sign!r} if line {number} is a comment"
-            found = f"{path}, line {line} has {pluralize(len(cells), 'cell')}, but the header has {columns}"
-            raise ValueError(f"{found}. Correct the line, {advice}.")
+            found = f"{path}, line {line} has {pluralize(len(cells), 'cell')}"
+            raise ValueError(f"{found}, but the header has {columns}. Correct the line, {advice}.")
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:

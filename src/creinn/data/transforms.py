@@ -12,7 +12,7 @@ from creinn.interval import Interval
 
 Batch = TypeVar("Batch", Tensor, Interval)
 PerChannel = float | Sequence[float] | Tensor
-_LEVELS = 511  # possible values of the center of two bytes
+_LEVELS = 510  # the largest sum of two bytes
 
 
 def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor | Interval:
@@ -78,26 +78,23 @@ class RandomCropFlip:
 
 
 class ChannelStats:
-    """Exact mean and standard deviation of each channel of uint8 images."""
+    """Exact mean and standard deviation of each channel of uint8 images in [0, 1]."""
 
     def __init__(self) -> None:
-        self._counts = torch.zeros(1, _LEVELS, dtype=torch.float64)  # (channels, levels)
+        self._sums = torch.zeros(3, 1, dtype=torch.float64)  # of 1, x and x ** 2 by channel
 
     def add(self, x: Tensor | Interval) -> None:
-        """Count the pixels of images in [0, 1], or of the centers of intervals."""
+        """Add images, or the centers of intervals."""
         center = x.center if isinstance(x, Interval) else x
-        levels = (center * (_LEVELS - 1)).round().long().transpose(0, 1).flatten(1)
-        counts = [torch.bincount(channel, minlength=_LEVELS) for channel in levels]
-        self._counts = self._counts + torch.stack(counts)
+        levels = (center.double() * _LEVELS).round().transpose(0, 1).flatten(1)
+        sums = [(levels**power).sum(1) for power in range(3)]
+        self._sums = self._sums + torch.stack(sums)
 
     def mean_and_std(self) -> tuple[list[float], list[float]]:
         """Return both for each channel. The standard deviation of a constant channel is 1."""
-        levels = torch.linspace(0, 1, _LEVELS, dtype=torch.float64)
-        share = self._counts / self._counts.sum(1, keepdim=True)
-        mean = share @ levels
-        std = (share * (levels - mean[:, None]) ** 2).sum(1).sqrt()
-        is_constant = (self._counts > 0).sum(1) == 1
-        return mean.tolist(), std.masked_fill(is_constant, 1.0).tolist()
+        count, first, second = self._sums
+        std = (count * second - first**2).clamp_min(0).sqrt() / count / _LEVELS
+        return (first / count / _LEVELS).tolist(), std.where(std > 1e-6, 1.0).tolist()
 
 
 def _check_shape(x: Tensor | Interval) -> None:
