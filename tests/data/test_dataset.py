@@ -121,17 +121,15 @@ def test_single_fraction_gives_two_parts():
 
 def test_invalid_sample_sizes_raise():
     data = toy([3, 2])
-    with pytest.raises(ValueError, match=r"Cannot draw 6 samples from the 5 of toy \(train\)"):
+    with pytest.raises(ValueError, match="6 samples"):
         subset(data, 6, seed=0)
-    with pytest.raises(ValueError, match="Cannot draw 0 samples"):
+    with pytest.raises(ValueError, match="0 samples"):
         subset(data, 0, seed=0)
-    with pytest.raises(ValueError, match=r"must be positive and sum to 1, but are \(0\.5, 0\.6\)"):
+    with pytest.raises(ValueError, match=r"\(0\.5, 0\.6\)"):
         split(data, (0.5, 0.6), seed=0)
-    with pytest.raises(ValueError, match="must be positive and sum to 1"):
+    with pytest.raises(ValueError, match="Fractions"):
         split(data, 1.0, seed=0)
-    with pytest.raises(
-        ValueError, match=r"toy \(train\) has only 5 samples: part 1 of .* is empty"
-    ):
+    with pytest.raises(ValueError, match="part 1"):
         split(data, 0.99, seed=0)
 
 

@@ -102,7 +102,7 @@ def test_crops_depend_on_the_seed():
 
 
 def test_invalid_crops_raise():
-    with pytest.raises(ValueError, match="padding must be at least 0, but is -1"):
+    with pytest.raises(ValueError, match="padding"):
         RandomCropFlip(padding=-1)
-    with pytest.raises(ValueError, match=r"Images must have shape .* but have \(3, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"\(3, 4, 4\)"):
         RandomCropFlip()(torch.zeros(3, 4, 4), seeded())

@@ -148,15 +148,11 @@ def test_rgb_repeats_grey_and_resize_preserves_constants(photos):
 
 def test_invalid_images_raise(photos):
     two = Dataset("two", torch.zeros(1, 2, 4, 4, dtype=torch.uint8), torch.tensor([0]), ("a",))
-    with pytest.raises(
-        ValueError, match="Only images of 1 or 3 channels can be converted to grey; two has 2"
-    ):
+    with pytest.raises(ValueError, match="grey"):
         to_grey(two)
-    with pytest.raises(
-        ValueError, match="Only images of 1 or 3 channels can be converted to RGB; two has 2"
-    ):
+    with pytest.raises(ValueError, match="RGB"):
         to_rgb(two)
-    with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="size"):
         resize(photos, 0)
 
 
