@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from creinn.data.columns import parse_dates
 from creinn.data.encoder import TableEncoder
 from creinn.data.reading import ParquetWriter, read_chunks, read_table
 from creinn.data.table import Reading
@@ -39,7 +40,7 @@ def test_column_types(path):
     assert table.texts("truth").tolist() == ["True", None, "False", "True"]
     assert table.texts("text").tolist() == ["a", None, None, None]
     assert table.texts("kind").tolist() == ["x", "y", "x", None]
-    assert table.dates("day", "ISO8601").dt.day.tolist()[:2] == [31, 3]
+    assert parse_dates(table.cells("day"), "ISO8601").dt.day.tolist()[:2] == [31, 3]
     marked = read_table(path, Reading(("-999",)))
     assert np.isnan(marked.numbers("number")[3])
 
