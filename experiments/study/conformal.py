@@ -29,7 +29,7 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from creinn.credal.conformal import SCORES, Conformal, conformal_rank, usual_mass
+from creinn.credal.conformal import SCORES, Conformal, class_scores, conformal_rank, usual_mass
 from creinn.credal.credal_set import CredalSet
 from creinn.report.provenance import provenance
 from creinn.sklearn import CreINNClassifier
@@ -84,7 +84,7 @@ def predict(x: Any, y: Any, seed: int) -> tuple[dict[str, CredalSet], dict[str, 
 
 def scores_of(s: CredalSet, score: str, usual: float) -> Tensor:
     """Compute the scores of all classes in double precision."""
-    return SCORES[score](s.lower, s.upper, s.intersection, usual=usual).double()
+    return class_scores(score, s.lower, s.upper, s.intersection, usual=usual).double()
 
 
 def divisions(rows: int, seed: int) -> list[tuple[Tensor, Tensor]]:

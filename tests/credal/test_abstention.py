@@ -1,4 +1,4 @@
-"""Acceptance thresholds: oracle, guarantee, ties and errors."""
+"""Abstention: oracle, guarantee, groups, ties and errors."""
 
 import math
 
@@ -6,12 +6,17 @@ import pytest
 import torch
 
 from creinn.credal.abstention import (
+    MEASURES,
+    SHARES,
+    Abstention,
     NoThresholdError,
-    acceptance_threshold,
-    candidate_thresholds,
     error_bounds,
+    find_candidates,
+    fit_abstention,
     rows_needed_without_error,
 )
+from creinn.credal.credal_set import CredalSet
+from creinn.numerics import entropy
 
 
 def tail(rows, errors, rate):
@@ -19,64 +24,67 @@ def tail(rows, errors, rate):
     return sum(math.comb(rows, k) * rate**k * (1 - rate) ** (rows - k) for k in range(errors + 1))
 
 
-def slow_threshold(uncertainty, is_error, max_error, confidence, shares=50):
-    """Apply fixed-sequence testing with explicit sums; None if no threshold qualifies."""
-    pairs = sorted(zip(uncertainty.tolist(), is_error.tolist(), strict=True))
+def slow_limit(uncertainty, is_error, max_error, confidence):
+    """Fixed-sequence testing with explicit loops; None if the first test fails."""
+    rows = list(zip(uncertainty.tolist(), is_error.tolist(), strict=True))
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).tolist()
+    size = len(rows) // 5
+    grid, tested = sorted(rows[i][0] for i in order[:size]), [rows[i] for i in order[size:]]
+    limits = {grid[math.ceil(share * size / SHARES) - 1] for share in range(1, SHARES)}
+    needed = rows_needed_without_error(max_error, confidence)
+    enough = max(needed, min(3 * needed, len(tested) / 2))
     chosen = None
-    for share in range(1, shares + 1):
-        value = pairs[math.ceil(share * len(pairs) / shares) - 1][0]
-        accepted = [error for u, error in pairs if u <= value]
-        if tail(len(accepted), 0, max_error) > 1 - confidence:
+    for limit in [*sorted(limits), math.inf]:
+        expected = sum(u <= limit for u in grid) / size * len(tested)
+        accepted = [error for u, error in tested if u <= limit]
+        if expected < enough and limit < math.inf:
             continue
         if tail(len(accepted), sum(accepted), max_error) > 1 - confidence:
             break
-        chosen = value
+        chosen = limit
     return chosen
 
 
 @pytest.mark.parametrize("rows", [60, 333])
 @pytest.mark.parametrize("levels", [None, 7])
-def test_threshold_equals_explicit_sums(rows, levels):
+def test_limit_equals_explicit_sums(rows, levels):
     generator = torch.Generator().manual_seed(rows)
     for _ in range(10):
         u = torch.rand(rows, generator=generator, dtype=torch.float64)
         u = u if levels is None else (u * levels).floor() / 8
         is_error = torch.rand(rows, generator=generator) < u.square() / 2
-        expected = slow_threshold(u, is_error, 0.1, 0.9)
+        expected = slow_limit(u, is_error, 0.1, 0.9)
         if expected is None:
             with pytest.raises(NoThresholdError):
-                acceptance_threshold(u, is_error, 0.1, 0.9)
+                fit_abstention(u, is_error, 0.1, 0.9)
         else:
-            assert acceptance_threshold(u, is_error, 0.1, 0.9) == pytest.approx(expected)
+            found = fit_abstention(u, is_error, 0.1, 0.9).limits[0]
+            assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_candidates_by_hand():
-    uncertainty = torch.tensor([0.5, 0.0, 0.5, 1.0])
-    found = candidate_thresholds(uncertainty, torch.tensor([True, False, False, True]))
-    assert found.thresholds == (0.0, 0.5, 1.0)
-    assert found.accepted == (1, 3, 4)
-    assert found.errors == (0, 1, 2)
+def test_all_rows_are_accepted_without_errors():
+    limits = fit_abstention(torch.rand(100), torch.zeros(100, dtype=torch.bool), 0.05).limits
+    assert limits == (math.inf,)
 
 
 def test_bound_by_hand():
-    found = candidate_thresholds(torch.zeros(59), torch.zeros(59, dtype=torch.bool))
-    assert error_bounds(found, 0.95) == pytest.approx([1 - 0.05 ** (1 / 59)])
+    candidates = find_candidates(torch.zeros(59), torch.zeros(59, dtype=torch.bool), 0.0)
+    assert candidates.accepted.tolist() == [48, 48]  # 11 of the rows are the grid
+    assert error_bounds(candidates, 0.95).tolist() == pytest.approx([1 - 0.05 ** (1 / 48)] * 2)
     assert rows_needed_without_error(0.05, 0.95) == 59
 
 
-def test_values_within_the_tolerance_are_accepted_together():
-    uncertainty = torch.tensor([0.1, 0.1 + 1e-7, 0.5], dtype=torch.float64)
-    found = candidate_thresholds(uncertainty, torch.zeros(3, dtype=torch.bool), tolerance=1e-6)
-    assert found.accepted == (2, 3)
-
-
 def test_error_names_the_smallest_rate():
+    torch.manual_seed(0)
     uncertainty, is_error = torch.rand(200), torch.rand(200) < 0.3
     with pytest.raises(NoThresholdError, match="200") as caught:
-        acceptance_threshold(uncertainty, is_error, 0.01)
+        fit_abstention(uncertainty, is_error, 0.01)
     smallest = caught.value.smallest
     assert smallest > 0.01
-    acceptance_threshold(uncertainty, is_error, smallest + 1e-6)
+    assert f"{smallest:g}" in str(caught.value)
+    fit_abstention(uncertainty, is_error, smallest)
+    with pytest.raises(NoThresholdError):
+        fit_abstention(uncertainty, is_error, smallest - 1e-3)
 
 
 @pytest.mark.parametrize("name", ["max_error", "confidence"])
@@ -84,37 +92,101 @@ def test_error_names_the_smallest_rate():
 def test_settings_outside_the_unit_interval_raise(name, value):
     settings = {"max_error": 0.1, "confidence": 0.9} | {name: value}
     with pytest.raises(ValueError, match=name):
-        acceptance_threshold(torch.rand(100), torch.zeros(100, dtype=torch.bool), **settings)
+        fit_abstention(torch.rand(100), torch.zeros(100, dtype=torch.bool), **settings)
+
+
+def test_groups_have_limits_of_their_own():
+    u, groups = torch.rand(400), torch.arange(400) % 3
+    is_error = (groups == 2) | ((groups == 1) & (u > 0.5))
+    with pytest.warns(UserWarning, match="Group 2"):
+        found = fit_abstention(u, is_error, 0.1, groups=groups)
+    assert found.groups == (0, 1, 2)
+    assert found.limits[0] == math.inf
+    assert 0.4 < found.limits[1] < 0.7
+    new = torch.full((4,), 0.9)
+    assert found.accepts(new, [0, 1, 2, 7]).tolist() == [True, False, False, False]
+    with pytest.raises(ValueError, match="groups"):
+        found.accepts(new)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("by", MEASURES)
+def test_sets_accept_by_each_uncertainty(by, classes):
+    torch.manual_seed(0)
+    s = CredalSet.from_samples(torch.rand(3, 50, classes).mul(4).softmax(-1))
+    u = entropy(s.intersection) if by == "entropy" else getattr(s, by)
+    limit = u.median().item()
+    carried = s.with_abstention(Abstention((limit,), None, by, 0.1, 0.95))
+    assert torch.equal(carried.accepted, u <= limit)
+    assert torch.equal(carried[10:].accepted, carried.accepted[10:])
+    assert CredalSet.concatenate([carried, carried]).abstention is not None
+    assert CredalSet.concatenate([carried, s]).abstention is None
+    with pytest.raises(ValueError, match="max_error"):
+        _ = s.accepted
 
 
 def error_probability(u, kind):
-    """Return the error probability of a row, which is constant, linear or a step function."""
-    return {"constant": 0.1 + 0 * u, "linear": 0.3 * u, "step": 0.25 * (u > 0.3)}[kind]
+    """Error probability of a row."""
+    return {
+        "constant": 0.1 + 0 * u,
+        "increasing": 0.3 * u,
+        "step": 0.25 * (u > 0.3),
+        "decreasing": 0.22 * (1 - u),
+        "peaks": 0.2 * ((u * 5).floor() % 2),
+    }[kind]
 
 
-def risk_below(threshold, kind, levels):
-    """Return the true error rate of the rows with at most this uncertainty."""
-    grid = torch.linspace(0, 1, 200_001, dtype=torch.float64)[1:] if levels is None else None
-    grid = torch.arange(levels, dtype=torch.float64) / levels if grid is None else grid
-    accepted = grid[grid <= threshold + 1e-9]
+def risk_below(limit, kind, levels):
+    """True error rate among rows with at most this uncertainty."""
+    if levels is None:
+        grid = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
+    else:
+        grid = torch.arange(levels, dtype=torch.float64) / levels
+    accepted = grid[grid <= limit + 1e-9]
     return float(error_probability(accepted, kind).mean())
 
 
-@pytest.mark.parametrize(
-    ("kind", "levels", "rows"),
-    [("constant", None, 400), ("constant", 6, 80), ("linear", None, 80), ("step", 6, 400)],
-)
-def test_violations_are_at_most_as_frequent_as_promised(kind, levels, rows):
-    generator = torch.Generator().manual_seed(0)
-    repeats, confidence, max_error, violations = 2000, 0.95, 0.1, 0
+def violations(fit, kind, levels, rows, repeats=2000, max_error=0.1):
+    """Share of calibration sets whose true error rate exceeds the guaranteed one."""
+    generator, found = torch.Generator().manual_seed(0), 0
     for _ in range(repeats):
         u = torch.rand(rows, generator=generator, dtype=torch.float64)
         u = u if levels is None else (u * levels).floor() / levels
         is_error = torch.rand(rows, generator=generator) < error_probability(u, kind)
         try:
-            threshold = acceptance_threshold(u, is_error, max_error, confidence)
+            limit = fit(u, is_error, max_error)
         except NoThresholdError:
             continue
-        violations += risk_below(threshold, kind, levels) > max_error + 1e-4
+        found += risk_below(limit, kind, levels) > max_error + 1e-4
+    return found / repeats
+
+
+def largest_allowed(confidence=0.95, repeats=2000):
+    """Promised share of violations plus three standard errors."""
     limit = 1 - confidence
-    assert violations / repeats <= limit + 3 * math.sqrt(limit * (1 - limit) / repeats)
+    return limit + 3 * math.sqrt(limit * (1 - limit) / repeats)
+
+
+@pytest.mark.parametrize(
+    ("kind", "levels", "rows"),
+    [
+        ("constant", 6, 80),
+        ("increasing", None, 400),
+        ("step", 6, 400),
+        ("decreasing", None, 100),
+        ("peaks", 10, 400),
+    ],
+)
+def test_violations_are_at_most_as_frequent_as_promised(kind, levels, rows):
+    share = violations(lambda *data: fit_abstention(*data).limits[0], kind, levels, rows)
+    assert share <= largest_allowed()
+
+
+def test_the_test_of_violations_can_fail():
+    def largest_observed(u, is_error, max_error):
+        """Largest limit whose observed error rate is small enough, without a test."""
+        values, order = u.sort()
+        rate = is_error[order].double().cumsum(0) / torch.arange(1, len(u) + 1)
+        return values[rate <= max_error][-1].item() if bool((rate <= max_error).any()) else 0.0
+
+    assert violations(largest_observed, "increasing", None, 400, 300) > largest_allowed()

@@ -303,7 +303,7 @@ def test_invalid_average_and_concatenate_raise():
         CredalSet.average([random_sets(), random_sets(classes=4)])
     with pytest.raises(ValueError, match=r"\(20, 4\)"):
         CredalSet.concatenate([random_sets(), random_sets(classes=4)])
-    with pytest.raises(ValueError, match="batch"):
+    with pytest.raises(ValueError, match="concatenate"):
         CredalSet.concatenate([by_hand(), by_hand()])
 
 

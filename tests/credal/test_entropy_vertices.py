@@ -8,8 +8,7 @@ from torch import tensor
 
 import credal_cases
 import reference_credal
-from creinn.credal.entropy import lower_entropy
-from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
+from creinn.credal.entropy import MOST_CLASSES, lower_entropy, lower_entropy_by_vertices
 
 
 def test_by_hand():

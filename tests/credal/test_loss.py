@@ -69,8 +69,10 @@ def test_cross_entropy_is_finite_after_underflow(loss, terms, dtype, gap):
 
 def test_cross_entropy_with_invalid_targets_raises():
     s = random_sets(4, 3)
-    with pytest.raises(TypeError, match="float32"):
+    with pytest.raises(ValueError, match="float32"):
         cross_entropy(s, torch.zeros(4))
+    with pytest.raises(ValueError, match="distribution"):
+        cross_entropy(s, torch.ones(4, 3))
     with pytest.raises(ValueError, match=r"\(4, 1\)"):
         cross_entropy(s, torch.zeros(4, 1, dtype=torch.long))
     with pytest.raises(ValueError, match=r"\(2,\)"):
@@ -171,9 +173,31 @@ def test_bounds_cross_entropy_with_invalid_arguments_raises():
             bounds_cross_entropy(s, tensor([0, 1, 2, 0]), hardest=hardest)
     with pytest.raises(ValueError, match=r"\(2,\)"):
         bounds_cross_entropy(s, tensor([0, 1, 3, -1]))
-    with pytest.raises(TypeError, match="float32"):
+    with pytest.raises(ValueError, match="float32"):
         bounds_cross_entropy(s, torch.zeros(4))
     with pytest.raises(ValueError, match="empty"):
         bounds_cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
     with pytest.raises(ValueError, match="weight"):
         bounds_cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0, 0.5], [[1.0], [0.0], [3.0], [1.0]]])
+def test_distributions_on_one_class_have_the_loss_of_classes(loss, weight):
+    torch.manual_seed(0)
+    s = CredalSet.from_samples(torch.rand(3, 4, 3).softmax(-1))
+    target = tensor([2, 0, 1, 1])
+    weight = weight if weight is None else tensor(weight)
+    soft = torch.nn.functional.one_hot(target, 3).float()
+    torch.testing.assert_close(loss(s, soft, weight), loss(s, target, weight))
+
+
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0, 0.5]])
+def test_votes_have_the_loss_of_repeated_rows(weight):
+    s = CredalSet([[0.1, 0.2, 0.3], [0.2, 0.2, 0.2]], [[0.4, 0.5, 0.7], [0.5, 0.6, 0.6]])
+    votes = tensor([[2, 1, 0], [0, 0, 3]])
+    repeated = [row for row in range(2) for _ in range(3)]
+    classes = torch.cat([torch.arange(3).repeat_interleave(row) for row in votes])
+    weight = weight if weight is None else tensor(weight)
+    expected = cross_entropy(s[repeated], classes, weight)
+    torch.testing.assert_close(cross_entropy(s, votes / 3, weight), expected)

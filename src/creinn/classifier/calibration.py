@@ -16,20 +16,21 @@ from creinn.credal.conformal import (
     SCORES,
     By,
     Conformal,
-    check_coverage,
     check_groups,
+    check_share,
+    class_scores,
     conformal_rank,
     rows_needed,
     usual_mass,
 )
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.margin import UNITS, margin_score
-from creinn.numerics import first_index, shorten_list
+from creinn.credal.probability import check_distributions
+from creinn.numerics import shorten_list
 
 _SCORES = (*SCORES, *UNITS)
 _BY: tuple[By | None, ...] = (None, "class", "groups")
 _COVERAGE_UNIT = 10**9  # the coverage is saved as a multiple of 1e-9
-_SUM_TOLERANCE = 1e-3  # of distributions, because shares of votes are rounded
 
 
 class Calibration(torch.nn.Module):
@@ -95,7 +96,7 @@ class Calibration(torch.nn.Module):
             score = _check_choice("lower" if score is None else score, SCORES)
             scores, usual = _class_scores(prediction, labels, score, random)
         groups = _as_groups(by, labels, score)
-        check_enough(groups, check_coverage(coverage), by is not None)
+        check_enough(groups, check_share("coverage", coverage), by is not None)
         kind = _BY.index("class" if isinstance(by, str) else None if by is None else "groups")
         device = self.setting.device
         self.bits = scores.cpu().double().view(torch.long).to(device)
@@ -155,7 +156,8 @@ def _class_scores(
     lower = prediction.lower
     part = torch.rand(len(prediction), 1, device=lower.device) if random else 1.0
     own, usual = usual_mass(lower)
-    scores = SCORES[score](lower, prediction.upper, prediction.intersection, part, own)
+    bounds = lower, prediction.upper, prediction.intersection
+    scores = class_scores(score, *bounds, part, own)
     return scores.gather(1, labels.to(scores.device).unsqueeze(1)).squeeze(1), usual
 
 
@@ -178,13 +180,7 @@ def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
             f"Labels must be classes (N,) or distributions {tuple(prediction.shape)}, but their "
             f"shape is {tuple(labels.shape)}."
         )
-    bad = ~((labels >= 0).all(1) & ((labels.sum(1) - 1).abs() <= _SUM_TOLERANCE))
-    if bool(bad.any()):
-        (row,) = first_index(bad)
-        raise ValueError(
-            f"The label of row {row} is not a distribution: {labels[row].tolist()}. Divide votes "
-            "by their sum."
-        )
+    check_distributions(labels, "label")
     return labels.to(prediction.lower)
 
 

@@ -32,7 +32,7 @@ from creinn.cli.sources import (
     stream_data,
     takes_intervals,
 )
-from creinn.credal.conformal import check_coverage, rows_needed
+from creinn.credal.conformal import check_share, rows_needed
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.distributed import process_group, rank, single_process
@@ -204,7 +204,7 @@ def calibration_split(
     """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     count = round(len(order) * SIXTH)
-    if count < (needed := rows_needed(check_coverage(coverage))):
+    if count < (needed := rows_needed(check_share("coverage", coverage))):
         raise ValueError(
             f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a "
             f"sixth of {pluralize(len(order), 'row')} is {count}. Use a larger data set or a lower "

@@ -1,124 +1,168 @@
 r"""Abstention with a bound on the error rate among accepted rows.
 
-A row is accepted if its uncertainty is at most a threshold. The threshold is the largest one whose
-error rate among accepted rows is at most ``max_error``, with probability ``confidence`` over random
-calibration sets (Learn then Test: Angelopoulos et al., 2021; selective classification: Geifman and
-El-Yaniv, 2017).
+A row is accepted if its uncertainty is at most a limit. The limit is found by Learn then Test
+(Angelopoulos et al., 2021) with fixed-sequence testing; see also Geifman and El-Yaniv (2017):
 
-The candidates are the uncertainties at fixed shares of the calibration rows, so they do not depend
-on the labels. They are tested from the strictest one onwards until a test fails (fixed-sequence
-testing). The p-value of a candidate that accepts n calibration rows with k errors is the binomial
-tail probability :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
+1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the candidates: the
+   uncertainties at :data:`SHARES` equally spaced shares. The last candidate accepts all rows.
+2. The other rows test the candidates. If n of them are accepted with k errors, the p-value of the
+   hypothesis that the error rate exceeds ``max_error`` is the binomial tail probability
+   :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
+3. The tests start at a candidate that accepts enough rows, and stop at the first p-value above
+   ``1 - confidence``. The limit is the last candidate before.
 
-The guarantee assumes exchangeable rows and an error probability that does not decrease with the
-uncertainty. It does not hold on data from another distribution.
+The candidates and the start do not depend on the rows that test them, so every p-value is valid for
+any relation between error and uncertainty. With probability ``confidence`` over calibration sets,
+the error rate among accepted rows is therefore at most ``max_error``, *if all rows are independent
+and have the same distribution* and ``max_error`` was chosen before. With groups, this is valid in
+each of them separately. **There is no guarantee for data with another distribution.**
 """
 
 import math
-from bisect import bisect_left
+import warnings
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from creinn.credal.conformal import check_groups, check_share
+
+MEASURES = ("total", "aleatoric", "epistemic", "entropy")
+"""Uncertainties that can rank the rows; ``"entropy"`` is that of the predicted distribution."""
 SHARES = 50
-"""Number of candidate thresholds, at equally spaced shares of the calibration rows."""
+GRID_ROWS = 1000
 
 
 class NoThresholdError(ValueError):
-    """Error raised if no threshold guarantees the error rate.
-
-    ``smallest`` is the smallest rate that a threshold guarantees.
-    """
+    """Error raised if no limit guarantees the rate; ``smallest`` is the smallest possible one."""
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
-            f"No threshold guarantees an error rate of {max_error:g} with these {rows} calibration "
-            f"rows. The smallest rate that they can guarantee is {smallest:.4f}. Use a larger "
-            "max_error, a lower confidence, or more calibration rows."
+            f"max_error={max_error:g} cannot be guaranteed with these {rows} calibration rows. The "
+            f"smallest rate that they can guarantee is {smallest:g}. Use a larger max_error, a "
+            "lower confidence, or more calibration rows."
         )
         self.smallest = smallest
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """Candidate thresholds, in increasing order.
+class Abstention:
+    """Limits of the uncertainty that the credal sets of a calibrated model carry.
 
     Args:
-        thresholds: Uncertainties.
-        accepted: Numbers of calibration rows with at most this uncertainty.
-        errors: Numbers of errors among them.
+        limits: The largest accepted uncertainty of each group; minus infinity accepts no row.
+        groups: The groups in increasing order, or ``None`` if there are no groups.
+        by: A name of :data:`MEASURES`.
+        max_error: The largest error rate among accepted rows.
+        confidence: The probability of the guarantee over calibration sets.
+        stale: The error message if the model has changed since the calibration.
     """
 
-    thresholds: tuple[float, ...]
-    accepted: tuple[int, ...]
-    errors: tuple[int, ...]
+    limits: tuple[float, ...]
+    groups: tuple[int, ...] | None
+    by: str
+    max_error: float
+    confidence: float
+    stale: str = ""
+
+    def accepts(
+        self, uncertainty: Float[Tensor, "*batch"], groups: Any = None
+    ) -> Bool[Tensor, "*batch"]:
+        """Return the rows that are accepted. Rows of unknown groups are not."""
+        if self.groups is None:
+            return uncertainty <= self.limits[0]
+        if groups is None:
+            raise ValueError("The calibration was by groups. Use s.accept(groups=...).")
+        groups = check_groups(groups, uncertainty.shape).to(uncertainty.device)
+        pairs = zip(self.groups, self.limits, strict=True)
+        own = [(groups == group) & (uncertainty <= limit) for group, limit in pairs]
+        return torch.stack(own).any(0)
 
 
-def candidate_thresholds(
-    uncertainty: Float[Tensor, " rows"], is_error: Bool[Tensor, " rows"], tolerance: float = 0.0
-) -> Candidates:
-    """Return the distinct uncertainties at equally spaced shares of the rows.
-
-    Uncertainties that differ by at most ``tolerance`` are ties, which are accepted together.
-
-    Example:
-        >>> uncertainty = torch.tensor([0.25, 0.75, 0.5, 0.75])
-        >>> candidate_thresholds(uncertainty, torch.tensor([False, True, False, False]))
-        Candidates(thresholds=(0.25, 0.5, 0.75), accepted=(1, 2, 4), errors=(0, 0, 1))
-    """
-    values, order = uncertainty.detach().cpu().double().sort()
-    errors = is_error.cpu()[order].cumsum(0)
-    ranks = (torch.arange(1, SHARES + 1) * len(values) + SHARES - 1) // SHARES
-    counts = torch.searchsorted(values, values[ranks - 1] + tolerance, right=True).unique()
-    return Candidates(
-        tuple(values[counts - 1].tolist()),
-        tuple(counts.tolist()),
-        tuple(errors[counts - 1].tolist()),
-    )
-
-
-def acceptance_threshold(
+def fit_abstention(
     uncertainty: Float[Tensor, " rows"],
     is_error: Bool[Tensor, " rows"],
     max_error: float,
     confidence: float = 0.95,
-    tolerance: float = 0.0,
-) -> float:
-    r"""Return the largest threshold that guarantees the error rate among accepted rows.
+    by: str = "total",
+    groups: Any = None,
+) -> Abstention:
+    """Find the largest limit that guarantees the error rate among accepted rows.
 
     Args:
-        uncertainty: Uncertainties of the calibration rows.
+        uncertainty: Uncertainties of the calibration rows. Differences up to 128 machine epsilons
+            are ties.
         is_error: Whether the predicted class of a row is wrong.
-        max_error: Largest error rate among accepted rows, above 0 and below 1.
-        confidence: Probability of the guarantee over calibration sets, above 0 and below 1.
-        tolerance: Difference up to which uncertainties are ties.
+        max_error: Largest error rate among accepted rows, in (0, 1).
+        confidence: Probability of the guarantee over calibration sets, in (0, 1).
+        by: The name of the uncertainty.
+        groups: Group numbers of the rows. Each group has its own limit. A group for which no limit
+            qualifies gets a warning, and none of its rows are accepted.
 
     Raises:
-        NoThresholdError: If no threshold qualifies.
-        ValueError: If ``max_error`` or ``confidence`` is not above 0 and below 1.
+        NoThresholdError: If no limit qualifies.
 
     Example:
-        >>> uncertainty = torch.arange(1000) / 1000
-        >>> round(acceptance_threshold(uncertainty, uncertainty > 0.75, max_error=0.05), 3)
-        0.759
+        >>> u = torch.arange(1000) / 1000
+        >>> round(fit_abstention(u, u > 0.75, max_error=0.05).limits[0], 3)
+        0.772
     """
-    for name, value in (("max_error", max_error), ("confidence", confidence)):
-        if isinstance(value, bool) or not 0 < value < 1:
-            raise ValueError(f"{name} must be above 0 and below 1, found {value!r}.")
-    candidates = candidate_thresholds(uncertainty, is_error, tolerance)
-    chosen = _last_qualified(candidates, max_error, confidence)
-    if chosen is None:
-        smallest = _smallest_rate(candidates, confidence)
-        raise NoThresholdError(max_error, len(uncertainty), smallest)
-    return candidates.thresholds[chosen]
+    check_share("max_error", max_error)
+    check_share("confidence", confidence)
+    tolerance = 128 * torch.finfo(uncertainty.dtype).eps
+    values, errors = uncertainty.detach().cpu().double(), is_error.cpu()
+    settings = by, float(max_error), float(confidence)
+    if groups is None:
+        found = _limit(values, errors, max_error, confidence, tolerance)
+        if isinstance(found, NoThresholdError):
+            raise found
+        return Abstention((found,), None, *settings)
+    groups, limits = check_groups(groups, values.shape), []
+    names = groups.unique().tolist()
+    for group in names:
+        own = groups == group
+        found = _limit(values[own], errors[own], max_error, confidence, tolerance)
+        if isinstance(found, NoThresholdError):
+            if len(names) == 1:
+                raise found
+            warnings.warn(f"Group {group}: {found} No row is accepted.", stacklevel=2)
+            found = -math.inf
+        limits.append(found)
+    return Abstention(tuple(limits), tuple(names), *settings)
+
+
+class Candidates(NamedTuple):
+    """Candidates in increasing order, with the results of the rows that test them."""
+
+    limits: Float[Tensor, " candidates"]
+    expected: Float[Tensor, " candidates"]  # number of accepted rows, estimated by the grid rows
+    accepted: Int[Tensor, " candidates"]
+    errors: Int[Tensor, " candidates"]
+
+
+def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> Candidates:
+    """Choose the candidates by some of the rows, and count accepted rows and errors of the others.
+
+    Rows are assigned at random with a fixed seed.
+    """
+    order = torch.randperm(len(uncertainty), generator=torch.Generator().manual_seed(0))
+    size = min(len(order) // 5, GRID_ROWS)
+    grid, tested = uncertainty[order[:size]].sort().values, order[size:]
+    ranks = (torch.arange(1, SHARES) * size + SHARES - 1) // SHARES
+    limits = torch.cat([grid[ranks - 1] if size else grid, grid.new_tensor([math.inf])])
+    limits = (limits + tolerance).unique()
+    share = torch.searchsorted(grid, limits, right=True) / max(size, 1)
+    share[-1] = 1
+    values, by_value = uncertainty[tested].sort()
+    accepted = torch.searchsorted(values, limits, right=True)
+    errors = torch.cat([accepted.new_zeros(1), is_error[tested][by_value].cumsum(0)])[accepted]
+    return Candidates(limits, share * len(tested), accepted, errors)
 
 
 def rows_needed_without_error(max_error: float, confidence: float) -> int:
-    """Return the smallest number of accepted rows that can qualify.
-
-    All of these rows must be correct.
+    """Return the smallest number of accepted rows with which a test can succeed.
 
     Example:
         >>> rows_needed_without_error(0.05, 0.95)
@@ -129,38 +173,35 @@ def rows_needed_without_error(max_error: float, confidence: float) -> int:
     return math.ceil(math.log(1 - confidence) / math.log1p(-max_error) - 1e-9)
 
 
-def error_bounds(candidates: Candidates, confidence: float) -> list[float]:
+def first_tested(candidates: Candidates, max_error: float, confidence: float) -> int:
+    """Return the index of the first candidate of the sequence.
+
+    It accepts about half of the rows, or three times the necessary number if that is less: with
+    fewer rows, a single error would end the sequence.
+    """
+    needed, rows = rows_needed_without_error(max_error, confidence), candidates.expected[-1].item()
+    enough = max(needed, min(3 * needed, rows / 2))
+    return int((candidates.expected < enough).sum().clamp_max(len(candidates.limits) - 1))
+
+
+def error_bounds(candidates: Candidates, confidence: float) -> Float[Tensor, " candidates"]:
     """Return the upper Clopper-Pearson bound of the error rate for each candidate."""
     from scipy.special import bdtri  # the inverse of the binomial distribution function in its rate
 
-    pairs = zip(candidates.accepted, candidates.errors, strict=True)
-    return [1.0 if k == n else float(bdtri(k, n, 1 - confidence)) for n, k in pairs]
+    bounds = torch.from_numpy(bdtri(*map(Tensor.numpy, candidates[:1:-1]), 1 - confidence))
+    return torch.where(candidates.errors == candidates.accepted, 1.0, bounds)
 
 
-def _smallest_rate(candidates: Candidates, confidence: float) -> float:
-    """Return the smallest error rate for which the first tested candidate qualifies."""
-    bounds = error_bounds(candidates, confidence)
-    for rate in sorted(bounds):
-        first = bisect_left(candidates.accepted, rows_needed_without_error(rate, confidence))
-        if first < len(bounds) and bounds[first] <= rate:
-            return rate
-    return 1.0
-
-
-def _last_qualified(candidates: Candidates, max_error: float, confidence: float) -> int | None:
-    """Return the index of the last candidate before a test fails.
-
-    The result is ``None`` if the first test fails. Candidates that accept too few rows to pass
-    without an error are not tested.
-    """
-    from scipy.special import bdtr  # the binomial distribution function
-
-    needed = rows_needed_without_error(max_error, confidence)
-    p_values = bdtr(candidates.errors, candidates.accepted, max_error).tolist()
-    last = None
-    for index, p_value in enumerate(p_values):
-        if candidates.accepted[index] >= needed:
-            if p_value > (1 - confidence) * (1 + 1e-9):  # 1e-9: rounding of error_bounds
-                break
-            last = index
-    return last
+def _limit(
+    uncertainty: Tensor, is_error: Tensor, max_error: float, confidence: float, tolerance: float
+) -> float | NoThresholdError:
+    """Return the last limit before a test fails, or the error if the first test fails."""
+    candidates = find_candidates(uncertainty, is_error, tolerance)
+    bounds = error_bounds(candidates, confidence)  # p-value <= 1 - confidence: bound <= max_error
+    first = first_tested(candidates, max_error, confidence)
+    passed = int((bounds[first:] <= max_error).long().cumprod(0).sum())
+    if passed:
+        return float(candidates.limits[first + passed - 1])
+    rates = [step / 1000 for step in range(1, 1000)]
+    possible = (r for r in rates if bounds[first_tested(candidates, r, confidence)] <= r)
+    return NoThresholdError(max_error, len(uncertainty), next(possible, 1.0))

@@ -1,20 +1,15 @@
 r"""Split conformal calibration: sets of classes with a guaranteed coverage.
 
-This is not part of the paper. The calibration rows must not be used for training or model
-selection. The score :math:`s(x, y)` is large if y is not the class of the row x. A class is kept if
-its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest of the n calibration scores.
-The set contains the true class with probability at least c for any model, *if the new row and the
-calibration rows are exchangeable*, for example independent and identically distributed (Vovk,
-Gammerman and Shafer, 2005). The probability is an average over calibrations and rows. With one
-quantile for each class or group, it is valid in each of them. **There is no guarantee for data with
-another distribution.**
-
-All scores have the same arguments and work on the last axis. The scores ``"lower"`` and
-``"dominance"`` use the intervals, and the other scores use the predicted distribution.
+This is not part of the paper. The score :math:`s(x, y)` is large if y is not the class of the row
+x. A class is kept if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of
+n calibration rows, which must not be used for training or model selection. The set contains the
+true class with probability at least c for any model, *if the new row and the calibration rows are
+exchangeable* (Vovk, Gammerman and Shafer, 2005). The probability is an average over calibrations
+and rows. With one quantile for each class or group, it is valid in each of them. **There is no
+guarantee for data with another distribution.**
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,28 +22,55 @@ from creinn.credal.margin import UNITS, add_margin
 from creinn.credal.probability import PerClass
 
 By = Literal["class", "groups"]
+SCORES = ("lower", "dominance", "lac", "aps", "raps")
+"""Names of the scores of :func:`class_scores`."""
+ONE_GROUP = torch.zeros(1, dtype=torch.long)
 GROWTH = 0.02  # largest increase of the mean number of classes because of unusual rows
 PENALTY, FREE = 0.01, 5  # penalty of RAPS, and the number of classes without a penalty
 
 
-def lower_score(
+def class_scores(
+    score: str,
     lower: PerClass,
     upper: PerClass,
     probabilities: PerClass,
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
+    """Compute the score of each class.
+
+    The scores ``"lower"`` and ``"dominance"`` use the intervals. The other scores use the predicted
+    distribution: ``"lac"`` is one minus the probability (Sadinle, Lei and Wasserman, 2019).
+
+    Args:
+        score: A name of :data:`SCORES`.
+        lower: Lower probabilities.
+        upper: Upper probabilities.
+        probabilities: Predicted distributions.
+        part: The argument of :func:`aps_score`.
+        usual: The value of t in :func:`lower_score`.
+    """
+    if score == "lower":
+        return lower_score(lower, usual)
+    if score == "dominance":
+        return dominance_score(lower, upper)
+    if score == "lac":
+        return 1 - probabilities
+    found = aps_score(probabilities, part)
+    return found + _penalty(probabilities) if score == "raps" else found
+
+
+def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
     r"""Compute the share of the lower probabilities of the other classes.
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    If the lower probabilities of a row have a sum of at least :math:`t`, this is the
-    :func:`lac_score` of the normalized lower probabilities. Otherwise, the scores are smaller and
-    the set of classes is larger. All scores of a vacuous set are 0. See :func:`usual_mass` for t.
+    Rows whose lower probabilities have a sum below t get smaller scores and larger sets. All scores
+    of a vacuous set are 0. See :func:`usual_mass` for t.
 
     Example:
         >>> lower = torch.tensor([0.375, 0.125])
-        >>> lower_score(lower, 1 - lower, lower), lower_score(lower, 1 - lower, lower, usual=1.0)
+        >>> lower_score(lower), lower_score(lower, usual=1.0)
         (tensor([0.2500, 0.7500]), tensor([0.1250, 0.3750]))
     """
     mass = lower.sum(-1, keepdim=True)
@@ -74,13 +96,7 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
     return float(ordered[rank - 2]) if rank > 1 else 0.0, float(ordered[rank - 1])
 
 
-def dominance_score(
-    lower: PerClass,
-    upper: PerClass,
-    probabilities: PerClass,
-    part: Tensor | float = 1.0,
-    usual: float = 0.0,
-) -> PerClass:
+def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
     The score is positive if another class dominates y. It is small if the intervals are wide. The
@@ -88,8 +104,7 @@ def dominance_score(
     smaller than the accuracy. In this case, the sets of the least certain rows are empty.
 
     Example:
-        >>> lower, upper = torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2])
-        >>> dominance_score(lower, upper, lower)
+        >>> dominance_score(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
         tensor([-0.7000, -0.1000,  0.2000])
     """
     best, second = lower.topk(2, -1).values.split(1, -1)
@@ -97,31 +112,14 @@ def dominance_score(
     return torch.where(is_best, second, best) - upper
 
 
-def lac_score(
-    lower: PerClass,
-    upper: PerClass,
-    probabilities: PerClass,
-    part: Tensor | float = 1.0,
-    usual: float = 0.0,
-) -> PerClass:
-    """Compute one minus the probability (LAC; Sadinle, Lei and Wasserman, 2019)."""
-    return 1 - probabilities
-
-
-def aps_score(
-    lower: PerClass,
-    upper: PerClass,
-    probabilities: PerClass,
-    part: Tensor | float = 1.0,
-    usual: float = 0.0,
-) -> PerClass:
+def aps_score(probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
     """Compute the probability of all larger classes and ``part`` of the class.
 
     This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020).
 
     Example:
         >>> p = torch.tensor([0.5, 0.125, 0.375])
-        >>> aps_score(p, p, p), aps_score(p, p, p, 0.0)
+        >>> aps_score(p), aps_score(p, 0.0)
         (tensor([0.5000, 1.0000, 0.8750]), tensor([0.0000, 0.8750, 0.5000]))
     """
     ordered, order = probabilities.topk(probabilities.shape[-1], -1)  # supported by ONNX
@@ -129,41 +127,20 @@ def aps_score(
     return torch.empty_like(ordered).scatter(-1, order, before + part * ordered)
 
 
-def raps_score(
-    lower: PerClass,
-    upper: PerClass,
-    probabilities: PerClass,
-    part: Tensor | float = 1.0,
-    usual: float = 0.0,
-) -> PerClass:
-    """Return :func:`aps_score` plus a penalty for classes of small probability.
+def _penalty(probabilities: PerClass) -> PerClass:
+    """Return the penalties of regularized APS (RAPS; Angelopoulos et al., 2021).
 
-    The :data:`FREE` classes with the largest probabilities have no penalty. The penalty of the next
-    class is :data:`PENALTY`, and it increases by :data:`PENALTY` for each further class. This is
-    regularized adaptive prediction sets (RAPS; Angelopoulos et al., 2021).
+    The :data:`FREE` classes with the largest probabilities have no penalty. It increases by
+    :data:`PENALTY` for each further class.
     """
     order = probabilities.topk(probabilities.shape[-1], -1).indices
-    paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(
-        0
-    ).to(probabilities)
-    penalty = torch.empty_like(probabilities).scatter(-1, order, paid.expand_as(order))
-    return aps_score(lower, upper, probabilities, part) + penalty
-
-
-SCORES: dict[str, Callable[..., Tensor]] = {
-    "lower": lower_score,
-    "dominance": dominance_score,
-    "lac": lac_score,
-    "aps": aps_score,
-    "raps": raps_score,
-}
-"""Scores of classes by name."""
+    rank = torch.arange(order.shape[-1], device=order.device) + 1
+    penalty = PENALTY * (rank - FREE).clamp_min(0).to(probabilities)
+    return torch.empty_like(probabilities).scatter(-1, order, penalty.expand_as(order))
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Return the rank of the quantile in the sorted scores.
-
-    It is larger than the number of rows if there are too few rows.
+    """Return the rank of the quantile, which exceeds the number of rows if there are too few.
 
     Example:
         >>> conformal_rank(99, 0.95), conformal_rank(18, 0.95), rows_needed(0.95)
@@ -185,14 +162,13 @@ class Conformal:
     the size of its batch and on the dtype. Without ``random``, a class that ties with the quantile
     is kept, so rounding does not lower the coverage.
 
-    With ``random``, a class of score s is kept if its smoothed p-value exceeds 1 - coverage,
+    With ``random``, a class of score s is kept if
 
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
-    with a uniform :math:`u` for each row. The p-value of the true class is uniform, so the
-    coverage is exactly c, also with ties (Vovk, Gammerman and Shafer, 2005). There are two
-    exceptions with a higher coverage: groups with fewer rows than :func:`rows_needed`, which get
-    all classes, and the score ``"lower"``, see :func:`usual_mass`.
+    with a uniform :math:`u` for each row. The coverage is then exactly c, also with ties. It is
+    higher in groups with fewer rows than :func:`rows_needed`, which get all classes, and for the
+    score ``"lower"``, see :func:`usual_mass`.
 
     Args:
         scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
@@ -217,21 +193,21 @@ class Conformal:
     rounding: float = 0.0
     stale: str = ""
 
-    def equals(self, other: "Conformal") -> bool:
+    def __eq__(self, other: object) -> bool:
         """Return whether the scores and the settings are the same."""
-        one, two = (
-            {name: value for name, value in vars(c).items() if not isinstance(value, Tensor)}
-            for c in (self, other)
+        if not isinstance(other, Conformal):
+            return NotImplemented
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return all(
+            a is b or (torch.equal(a, b) if isinstance(a, Tensor) else a == b) for a, b in pairs
         )
-        tensors = (self.scores, other.scores), (self.groups, other.groups)
-        return one == two and all(a is b or torch.equal(a, b) for a, b in tensors)
 
     def tolerance(self, values: Tensor, dtype: torch.dtype) -> Tensor:
         r"""Return the largest difference for which scores near ``values`` are ties.
 
-        If the logits have an error, the error of a sum s of probabilities is at most this value
-        times :math:`2 s (1 - s)`. In float32, the tolerance is therefore 1.6e-5 at 1/2 and smaller
-        near 0 and 1. For scores that are not sums, the tolerance is 1.6e-5.
+        An error of the logits changes a sum s of probabilities by at most this error times
+        :math:`2 s (1 - s)`. In float32, the tolerance is therefore 1.6e-5 at 1/2 and smaller near 0
+        and 1. For scores that are not sums, the tolerance is 1.6e-5.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share = values.clamp(0, 1)
@@ -241,11 +217,19 @@ class Conformal:
             slope = 8 * slope
         return epsilon * (4 + 128 * slope)
 
-    def quantiles(self, coverage: float | None = None, count: int = 1) -> Float[Tensor, " count"]:
+    def quantiles(
+        self, coverage: float | None = None, groups: Tensor = ONE_GROUP
+    ) -> Float[Tensor, "*groups"]:
         """Return the quantile of each group; infinite if the group has too few rows."""
-        coverage = self.coverage if coverage is None else check_coverage(coverage)
-        found = [_quantile(self.scores[self.groups == group], coverage) for group in range(count)]
-        return torch.tensor(found, dtype=torch.float64)
+        coverage = self.coverage if coverage is None else check_share("coverage", coverage)
+        names, position = groups.unique(return_inverse=True)
+        found = torch.full(names.shape, math.inf, dtype=torch.float64)
+        for index, group in enumerate(names.tolist()):
+            scores = self.scores[self.groups == group]
+            rank = max(1, conformal_rank(len(scores), coverage))
+            if rank <= len(scores):
+                found[index] = scores.kthvalue(rank).values
+        return found[position]
 
     def classes(
         self,
@@ -255,46 +239,34 @@ class Conformal:
         coverage: float | None,
         groups: Any,
     ) -> Bool[Tensor, "*batch classes"]:
-        """Return the classes whose score is at most the quantile.
-
-        Raises:
-            ValueError: If the labels were distributions, or ``groups`` are required.
-        """
+        """Return the classes whose score is at most the quantile."""
         if self.score in UNITS:
-            raise ValueError(
-                "The calibration was by distributions, not by classes. Use s.widened()."
-            )
+            raise ValueError("The calibration was by distributions. Use s.widened().")
         draws = torch.rand(2, *lower.shape[:-1], 1, device=lower.device) if self.random else None
         part = 1.0 if draws is None else draws[0]
-        scores = SCORES[self.score](lower, upper, probabilities, part, self.usual).double()
-        index = self._groups_of(groups, lower.shape).to(scores.device)
+        bounds = lower, upper, probabilities
+        scores = class_scores(self.score, *bounds, part, self.usual).double()
+        index = self._groups_of(groups, lower.shape)
         if draws is not None:
-            margin = self.tolerance(scores, lower.dtype)
+            index, margin = index.to(scores.device), self.tolerance(scores, lower.dtype)
             return self._smoothed(scores, index.expand_as(scores), draws[1], coverage, margin)
-        quantiles = self.quantiles(coverage, int(index.max()) + 1).to(scores.device)
-        return scores <= (quantiles + self.tolerance(quantiles, lower.dtype))[index]
+        quantiles = self.quantiles(coverage, index).to(scores.device)
+        return scores <= quantiles + self.tolerance(quantiles, lower.dtype)
 
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
     ) -> tuple[PerClass, PerClass]:
-        """Return reachable bounds, moved outwards by the quantile in units of the margin.
-
-        Raises:
-            ValueError: If the labels were classes, or ``groups`` are required.
-        """
+        """Return reachable bounds, moved outwards by the quantile in units of the margin."""
         if self.score not in UNITS:
-            raise ValueError(
-                "The calibration was by classes, not distributions. Use s.classes('conformal')."
-            )
-        index = self._groups_of(groups, lower.shape)
-        quantiles = self.quantiles(coverage, int(index.max()) + 1)[index]
+            raise ValueError("The calibration was by classes. Use s.classes('conformal').")
+        quantiles = self.quantiles(coverage, self._groups_of(groups, lower.shape))
         size = quantiles + self.tolerance(quantiles, lower.dtype)
         return add_margin(lower, upper, size, self.score)
 
     def _smoothed(
         self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float | None, margin: Tensor
     ) -> Tensor:
-        coverage = self.coverage if coverage is None else check_coverage(coverage)
+        coverage = self.coverage if coverage is None else check_share("coverage", coverage)
         draw, kept = draw.expand_as(scores), torch.ones_like(scores, dtype=torch.bool)
         for group in index.unique().tolist():
             own = self.scores[self.groups == group].sort().values.to(scores.device)
@@ -311,35 +283,22 @@ class Conformal:
         if self.by != "groups":
             return torch.arange(shape[-1] if self.by == "class" else 1)
         if groups is None:
-            raise ValueError(
-                "The calibration was by groups. Use s.classes('conformal', groups=...)."
-            )
+            raise ValueError("The calibration was by groups. Pass groups=... for these rows.")
         return check_groups(groups, shape[:-1]).unsqueeze(-1)
 
 
-def check_coverage(coverage: float) -> float:
-    """Raise a ``ValueError`` if the coverage is not in (0, 1)."""
-    if isinstance(coverage, bool) or not 0 < coverage < 1:
-        raise ValueError(f"coverage must be in (0, 1), got {coverage!r}.")
-    return float(coverage)
+def check_share(name: str, value: float) -> float:
+    """Raise a ``ValueError`` if a value is not in (0, 1)."""
+    if isinstance(value, bool) or not 0 < value < 1:
+        raise ValueError(f"{name} must be in (0, 1), got {value!r}.")
+    return float(value)
 
 
 def check_groups(groups: Any, shape: torch.Size) -> Tensor:
     """Return the groups as integers, or raise a ``ValueError``."""
     groups = torch.as_tensor(groups).cpu()
-    if (
-        groups.is_floating_point()
-        or groups.dtype == torch.bool
-        or groups.shape != shape
-        or bool((groups < 0).any())
-    ):
-        raise ValueError(
-            f"The groups must be integers >= 0 of shape {tuple(shape)}, got {groups.dtype} of "
-            f"shape {tuple(groups.shape)}."
-        )
+    is_integer = not groups.is_floating_point() and groups.dtype != torch.bool
+    if not is_integer or groups.shape != shape or bool((groups < 0).any()):
+        found = f"{groups.dtype} of shape {tuple(groups.shape)}"
+        raise ValueError(f"groups must be integers >= 0 of shape {tuple(shape)}, got {found}.")
     return groups.long()
-
-
-def _quantile(scores: Float[Tensor, " rows"], coverage: float) -> float:
-    rank = conformal_rank(len(scores), coverage)
-    return math.inf if rank > len(scores) else float(scores.kthvalue(max(rank, 1)).values)

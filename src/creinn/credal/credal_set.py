@@ -1,9 +1,4 @@
-r"""Credal sets with a predicted class, uncertainties and possible classes.
-
-A :class:`CredalSet` is
-:math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, which is Eq.
-(CredalPIs) of Wang et al. (2025). It is stored as reachable bounds.
-"""
+"""Credal sets with a predicted class, uncertainties and possible classes."""
 
 import functools
 from collections.abc import Sequence
@@ -14,20 +9,22 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from creinn.credal import entropy, probability
+from creinn.credal.abstention import MEASURES, Abstention
 from creinn.credal.conformal import Conformal
 from creinn.credal.decision import RULES
-from creinn.credal.entropy import Uncertain, Uncertainty, lower_entropy, upper_entropy
+from creinn.credal.entropy import Uncertain, Uncertainty
 from creinn.credal.probability import reachable
 from creinn.numerics import at_least_single
+from creinn.numerics import entropy as shannon_entropy
 
 
 class CredalSet(Uncertain):
     r"""Batch of credal sets with lower and upper probabilities of the classes.
 
-    Rounding errors of the bounds are corrected; see
-    :func:`creinn.credal.probability.tolerance`. Then the bounds are made reachable. They are stored
-    as float32 or float64. The uncertainties are entropies in bits, or the binary measures for two
-    classes.
+    A set is :math:`\{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, Eq.
+    (CredalPIs) of Wang et al. (2025). Rounding errors of the bounds are corrected, and the bounds
+    are made reachable. They are stored as float32 or float64. The uncertainties are entropies in
+    bits, or the binary measures for two classes.
 
     Args:
         lower: Lower probabilities ``(..., K)`` with K >= 2, as a floating tensor or an argument of
@@ -36,8 +33,7 @@ class CredalSet(Uncertain):
 
     Raises:
         TypeError: If the dtypes are not the same, or not floating.
-        ValueError: If the shapes or the devices are not the same, if there are fewer than two
-            classes, if a bound is not in [0, 1], or if a set is empty.
+        ValueError: If the shapes or the devices do not match, or if a set is not valid or empty.
 
     Example:
         >>> s = CredalSet(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -54,6 +50,7 @@ class CredalSet(Uncertain):
         self._lower, self._upper = reachable(*bounds, check=False)
         self._label: Tensor | None = None
         self._conformal: Conformal | None = None
+        self._abstention: Abstention | None = None
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
@@ -61,12 +58,17 @@ class CredalSet(Uncertain):
         return cls._wrap(*reachable(at_least_single(lower), at_least_single(upper), check=False))
 
     @classmethod
-    def _wrap(
-        cls, lower: Any, upper: Any, label: Any = None, conformal: Conformal | None = None
-    ) -> "CredalSet":
+    def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
         """Create sets from reachable bounds, or from other leaves of a tree in torch."""
         new = cls.__new__(cls)
-        new._lower, new._upper, new._label, new._conformal = lower, upper, label, conformal
+        new._lower, new._upper, new._label = lower, upper, label
+        new._conformal = new._abstention = None
+        return new
+
+    def _with_bounds(self, lower: Tensor, upper: Tensor, label: Tensor | None) -> "CredalSet":
+        """Create sets with the calibrations of these sets."""
+        new = type(self)._wrap(lower, upper, label)
+        new._conformal, new._abstention = self._conformal, self._abstention
         return new
 
     @classmethod
@@ -77,10 +79,7 @@ class CredalSet(Uncertain):
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
             tensor([0.5000, 0.2500])
         """
-        low, high = (
-            at_least_single(torch.as_tensor(q_lower)),
-            at_least_single(torch.as_tensor(q_upper)),
-        )
+        low, high = (at_least_single(torch.as_tensor(q)) for q in (q_lower, q_upper))
         return cls(torch.stack([1 - high, low], -1), torch.stack([1 - low, high], -1))
 
     @classmethod
@@ -91,10 +90,9 @@ class CredalSet(Uncertain):
 
     @classmethod
     def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        r"""Return the smallest set of probability intervals that contains all sets.
+        """Return the smallest lower and the largest upper probabilities of all sets.
 
-        The bounds are the smallest lower and the largest upper probabilities. In contrast to the
-        average, they include the disagreement of an ensemble.
+        In contrast to the average, they include the disagreement of an ensemble.
 
         Example:
             >>> one = CredalSet([0.5, 0.25], [0.75, 0.5])
@@ -116,10 +114,6 @@ class CredalSet(Uncertain):
             probabilities: Distributions ``(S, ..., K)`` of the members of an ensemble, or samples
                 of a Bayesian network.
 
-        Raises:
-            TypeError: If the dtype is not floating.
-            ValueError: If there are no samples, or if a sample is not a distribution.
-
         Example:
             >>> CredalSet.from_samples(torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.75, 0.0]]))
             CredalSet([0.25, 0.5], [0.25, 0.75], [0, 0.25])
@@ -134,27 +128,14 @@ class CredalSet(Uncertain):
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Join batches along the first axis.
-
-        The result is calibrated if all sets are.
-
-        Raises:
-            ValueError: If the shapes do not match, or if the sets have different calibrations.
-        """
+        """Join batches along the first axis. The result is calibrated if all sets are."""
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
-        if sets[0].lower.ndim < 2:
-            raise ValueError(
-                "The credal sets to concatenate must be batches. Add an axis with s[None]."
-            )
-        label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
-        found = [s._conformal for s in sets if s._conformal is not None]
-        if any(not found[0].equals(other) for other in found):
-            raise ValueError(
-                "The credal sets to concatenate have different calibrations. Use "
-                "s.with_conformal(None) to remove them."
-            )
-        conformal = found[0] if len(found) == len(sets) else None
-        return cls._wrap(torch.cat(lower), torch.cat(upper), label, conformal)
+        new = cls._wrap(torch.cat(lower), torch.cat(upper))
+        if any(s._label is not None for s in sets):
+            new._label = torch.cat([s.label for s in sets])
+        new._conformal = _common([s._conformal for s in sets])
+        new._abstention = _common([s._abstention for s in sets])
+        return new
 
     @property
     def lower(self) -> Tensor:
@@ -202,10 +183,8 @@ class CredalSet(Uncertain):
         if self._label is not None:
             return self._label
         q = self.intersection
-        best = q.amax(-1, keepdim=True)
-        return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self.lower, -1.0).argmax(
-            -1
-        )
+        is_best = q >= q.amax(-1, keepdim=True) * (1 - 4 * torch.finfo(q.dtype).eps)
+        return torch.where(is_best, self.lower, -1.0).argmax(-1)
 
     @functools.cached_property
     def _uncertainty(self) -> Uncertainty:
@@ -215,27 +194,39 @@ class CredalSet(Uncertain):
         """Return the total, aleatoric and epistemic uncertainty.
 
         Args:
-            measure: ``"entropy"`` for entropies in bits, or ``"interval"`` for the binary measures.
-
-        Raises:
-            ValueError: If the measure is unknown, or if it is ``"interval"`` and K is not 2.
+            measure: ``"entropy"`` for entropies in bits, or ``"interval"`` for the binary measures
+                of two classes.
         """
-        if measure not in ("entropy", "interval"):
-            raise ValueError(f"measure must be 'entropy' or 'interval', got {measure!r}.")
-        measures = (
-            entropy.entropy_uncertainty if measure == "entropy" else entropy.interval_uncertainty
-        )
-        return measures(self.lower, self.upper)
+        if measure == "entropy":
+            return entropy.entropy_uncertainty(self.lower, self.upper)
+        if measure == "interval":
+            return entropy.interval_uncertainty(self.lower, self.upper)
+        raise ValueError(f"measure must be 'entropy' or 'interval', got {measure!r}.")
 
-    def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    def ranking(self, by: str) -> Tensor:
+        """Return an uncertainty of each set by its name.
+
+        Args:
+            by: ``"total"``, ``"aleatoric"``, ``"epistemic"``, or ``"entropy"`` for the entropy of
+                the predicted distribution.
+        """
+        if by not in MEASURES:
+            raise ValueError(f"by must be one of {', '.join(map(repr, MEASURES))}, got {by!r}.")
+        if by == "entropy":
+            return shannon_entropy(self.intersection)
+        if by == "total" and self.num_classes > 2:  # without the lower entropy, which is slower
+            return entropy.upper_entropy(self.lower, self.upper)
+        return getattr(self, by)
+
+    def upper_entropy(self, return_distribution: bool = False) -> Any:
         """Return the largest entropy; see :func:`creinn.credal.entropy.upper_entropy`."""
-        return upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
+        return entropy.upper_entropy(
+            self.lower, self.upper, return_distribution=return_distribution
+        )
 
-    def lower_entropy(
-        self, return_distribution: bool = False, return_gap: bool = False
-    ) -> Tensor | tuple[Tensor, ...]:
+    def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Any:
         """Return the smallest entropy; see :func:`creinn.credal.entropy.lower_entropy`."""
-        return lower_entropy(
+        return entropy.lower_entropy(
             self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
         )
 
@@ -244,18 +235,13 @@ class CredalSet(Uncertain):
     ) -> Tensor:
         """Return a boolean mask ``(..., K)`` of the classes that are not ruled out.
 
-        The rule ``"conformal"`` is available if the model is calibrated. For data with the same
-        distribution as the calibration data, these sets of classes contain the true class with
-        probability ``coverage``. They can be empty. See :mod:`creinn.credal.conformal`.
-
         Args:
-            rule: ``"conformal"``, or a rule of :mod:`creinn.credal.decision`: ``"maximality"`` or
-                ``"e-admissibility"``.
+            rule: A rule of :mod:`creinn.credal.decision`, ``"maximality"`` or
+                ``"e-admissibility"``. Sets by the rule ``"conformal"`` of a calibrated model can be
+                empty, and contain the true class with probability ``coverage``; see
+                :mod:`creinn.credal.conformal`.
             coverage: The coverage of ``"conformal"``; by default the one of the calibration.
             groups: The group of each row, if the calibration was by groups.
-
-        Raises:
-            ValueError: If the rule is unknown, or if it is ``"conformal"`` without a calibration.
         """
         if rule == "conformal":
             return self._calibrated.classes(
@@ -272,13 +258,40 @@ class CredalSet(Uncertain):
     def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
         """Return wider sets with a guaranteed coverage of the true distribution.
 
-        The sets contain the true distribution with probability ``coverage``. The model must be
-        calibrated by distributions. All bounds are moved by the same value. The arguments and the
+        The sets contain the distribution of the votes with probability ``coverage``. The model
+        must be calibrated by distributions; see :mod:`creinn.credal.margin`. The arguments and the
         guarantee are those of :meth:`classes`.
         """
-        return type(self)._wrap(
-            *self._calibrated.widened(self.lower, self.upper, coverage, groups), self._label
-        )
+        bounds = self._calibrated.widened(self.lower, self.upper, coverage, groups)
+        return type(self)._wrap(*bounds, self._label)
+
+    @property
+    def accepted(self) -> Tensor:
+        """Whether each row is accepted, with a guaranteed error rate; see :meth:`accept`."""
+        return self.accept()
+
+    def accept(self, groups: Any = None) -> Tensor:
+        """Return a boolean mask of the rows whose uncertainty is small enough.
+
+        The model must be calibrated with ``max_error``, which is then the largest error rate among
+        accepted rows; see :mod:`creinn.credal.abstention`.
+
+        Args:
+            groups: The group of each row, if the calibration was by groups.
+        """
+        if self._abstention is None:
+            raise ValueError(
+                "These credal sets carry no limit for acceptance. Call "
+                "model.calibrate(x, y, max_error=0.05) with new rows, then model.predict."
+            )
+        if self._abstention.stale:
+            raise RuntimeError(self._abstention.stale)
+        return self._abstention.accepts(self.ranking(self._abstention.by), groups)
+
+    @property
+    def abstention(self) -> Abstention | None:
+        """The limits for acceptance of the model, or None."""
+        return self._abstention
 
     @property
     def conformal(self) -> Conformal | None:
@@ -290,7 +303,7 @@ class CredalSet(Uncertain):
         if self._conformal is None:
             raise ValueError(
                 "These credal sets carry no calibration. Call model.calibrate(x, y) with new rows, "
-                "then model.predict. Averages and envelopes of sets have no calibration."
+                "then model.predict."
             )
         if self._conformal.stale:
             raise RuntimeError(self._conformal.stale)
@@ -298,13 +311,20 @@ class CredalSet(Uncertain):
 
     def with_conformal(self, conformal: Conformal | None) -> "CredalSet":
         """Return a copy with this calibration."""
-        return type(self)._wrap(self.lower, self.upper, self._label, conformal)
+        new = self.with_label(self._label)
+        new._conformal = conformal
+        return new
+
+    def with_abstention(self, abstention: Abstention | None) -> "CredalSet":
+        """Return a copy with these limits for acceptance."""
+        new = self.with_label(self._label)
+        new._abstention = abstention
+        return new
 
     def vertices(self) -> Tensor:
         """Return the vertices of one set as rows, in lexicographic order.
 
-        Raises:
-            ValueError: If this is a batch, or if more than 16 intervals have a positive width.
+        At most 16 intervals can have a positive width.
 
         Example:
             >>> CredalSet([0.0, 0.4, 0.2], [0.2, 0.6, 0.4]).vertices()
@@ -313,9 +333,7 @@ class CredalSet(Uncertain):
                     [0.2000, 0.6000, 0.2000]])
         """
         if self.lower.ndim != 1:
-            raise ValueError(
-                f"vertices() needs one set, got a batch {tuple(self.shape[:-1])}. Use s[i]."
-            )
+            raise ValueError(f"vertices() needs one set, got {tuple(self.shape[:-1])}. Use s[i].")
         return probability.vertices(self.lower.detach(), self.upper.detach())
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
@@ -336,21 +354,19 @@ class CredalSet(Uncertain):
                 f"The dtype of a credal set must be float32 or float64, got {lower.dtype}."
             )
         label = None if self._label is None else self._label.to(lower.device)
-        return type(self)._wrap(lower, upper, label, self._conformal)
+        return self._with_bounds(lower, upper, label)
 
     def detach(self) -> "CredalSet":
         """Detach the sets from the autograd graph."""
-        return type(self)._wrap(
-            self.lower.detach(), self.upper.detach(), self._label, self._conformal
-        )
+        return self._with_bounds(self.lower.detach(), self.upper.detach(), self._label)
 
-    def with_label(self, label: Tensor) -> "CredalSet":
+    def with_label(self, label: Tensor | None) -> "CredalSet":
         """Return a copy with this predicted class."""
-        return type(self)._wrap(self.lower, self.upper, label, self._conformal)
+        return self._with_bounds(self.lower, self.upper, label)
 
     def __len__(self) -> int:
         if self.lower.ndim == 1:
-            raise TypeError("The length is only defined for a batch. Use num_classes.")
+            raise TypeError("A single set has no length. Use num_classes.")
         return len(self.lower)
 
     def __getitem__(self, index: Any) -> "CredalSet":
@@ -359,9 +375,7 @@ class CredalSet(Uncertain):
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
         bounds = self.lower[(*key, slice(None))], self.upper[(*key, slice(None))]
-        return type(self)._wrap(
-            *bounds, None if self._label is None else self._label[key], self._conformal
-        )
+        return self._with_bounds(*bounds, None if self._label is None else self._label[key])
 
     def __repr__(self) -> str:
         if self.lower.ndim == 1 and self.num_classes <= 10:
@@ -375,15 +389,22 @@ def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Check that the shapes are equal from ``first_axis`` on, and return the bounds."""
-    if not sets:
-        raise ValueError(f"The list of credal sets to {verb} is empty.")
-    for position, other in enumerate(sets):
-        if other.shape[first_axis:] != sets[0].shape[first_axis:]:
-            raise ValueError(
-                f"The credal sets to {verb} must have the same shape, got {tuple(sets[0].shape)} "
-                f"at position 0 and {tuple(other.shape)} at position {position}."
-            )
+    shapes = [tuple(s.shape) for s in sets]
+    ends = {shape[first_axis:] for shape in shapes}
+    if len(ends) != 1 or () in ends:
+        raise ValueError(f"Cannot {verb} credal sets of shapes {shapes}.")
     return [s.lower for s in sets], [s.upper for s in sets]
+
+
+def _common(found: Sequence[Any]) -> Any:
+    """Return the calibration of all sets, or None if some of them have no calibration."""
+    known = [one for one in found if one is not None]
+    if any(one != known[0] for one in known):
+        raise ValueError(
+            "The credal sets to concatenate have different calibrations. Use "
+            "s.with_conformal(None) and s.with_abstention(None) to remove them."
+        )
+    return known[0] if len(known) == len(found) else None
 
 
 pytree.register_pytree_node(

@@ -1,8 +1,9 @@
 r"""Set-valued decisions: the classes that a credal set does not rule out.
 
-The module implements two rules of Troffaes (2007) in closed form. Both keep at least one class,
-and every E-admissible class is maximal. The rules are not part of the paper. A class is ruled out
-only by a margin of more than 16 machine epsilons, so that ties keep all of their classes.
+The module implements two rules of Troffaes (2007) in closed form, for reachable bounds. The rules
+are not part of the paper. Both return a boolean mask of the classes that are kept, at least one,
+and every E-admissible class is maximal. A class is ruled out only by a margin of more than 16
+machine epsilons, so that ties keep all of their classes.
 """
 
 from collections.abc import Callable
@@ -26,13 +27,6 @@ def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes
     and j is kept if :math:`\overline q_j \ge \max_i \underline q_i`. This is also the definition of
     interval dominance, so the two rules are the same for a :class:`creinn.CredalSet`.
 
-    Args:
-        lower: Reachable lower probabilities.
-        upper: Reachable upper probabilities.
-
-    Returns:
-        A boolean mask of the classes that are kept.
-
     Example:
         >>> maximality(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
         tensor([ True,  True, False])
@@ -49,13 +43,6 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
 
     The member has :math:`q_i = \overline q_i`, and the other classes have to fit below this value.
     The sums are computed from the sorted upper bounds in O(K log K).
-
-    Args:
-        lower: Reachable lower probabilities.
-        upper: Reachable upper probabilities.
-
-    Returns:
-        A boolean mask of the classes that are kept.
 
     Example:
         >>> e_admissibility(torch.tensor([0.2, 0.2, 0.2]), torch.tensor([0.6, 0.6, 0.31]))

@@ -15,9 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.credal.entropy_search import CHUNK, lowest_vertex
-from creinn.credal.probability import PerClass, reachable
+from creinn.credal.entropy_search import CHUNK, SUM_SLACK, entropy_terms, lowest_vertex
+from creinn.credal.probability import PerClass, PerRow, reachable
 from creinn.numerics import entropy, widen
+
+MOST_CLASSES = 10  # of lower_entropy_by_vertices; 5120 points per set
 
 
 class Uncertainty(NamedTuple):
@@ -29,10 +31,7 @@ class Uncertainty(NamedTuple):
 
 
 class Uncertain:
-    """Base class of predictions with uncertainties.
-
-    The uncertainties are computed once, at the first access.
-    """
+    """Base class of predictions with uncertainties, which are computed at the first access."""
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
@@ -62,8 +61,8 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
     r"""Return the largest Shannon entropy in the set, in bits; Eq. (uncertainties).
 
     The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` for a level
-    t. The sum of the :math:`q_k` is a piecewise linear and increasing function of t. The level is
-    computed from the sorted breakpoints of this function in O(K log K), and the result is exact.
+    t. Their sum is a piecewise linear and increasing function of t. The level is computed from the
+    sorted breakpoints of this function in O(K log K), and the result is exact.
 
     Args:
         lower: Lower probabilities. They are not checked, in contrast to :class:`creinn.CredalSet`.
@@ -81,9 +80,8 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
         flat = (x.reshape(-1, x.shape[-1]) for x in (low, high))
         # an exported graph accepts any number of rows, so it does not split them
         parts = ([x] if torch.compiler.is_compiling() else x.split(size) for x in flat)
-        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(
-            *low.shape[:-1], 1
-        )
+        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)])
+        level = level.view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
         # at least one class is inside, and takes the remaining mass
         inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))
@@ -137,6 +135,38 @@ def lower_entropy(
     return (value, *(x.to(lower.dtype) for x in more)) if more else value
 
 
+def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
+    r"""Compute the result of :func:`lower_entropy` without a search, for exported graphs.
+
+    At a vertex, all classes except one are equal to a bound. There are :math:`K\,2^{K-1}` points of
+    this form, and the points that fit into the bounds are the vertices. There is no gradient.
+
+    Example:
+        >>> lower_entropy_by_vertices(torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4]))
+        tensor(0.9710)
+    """
+    low, high = (x.detach() for x in reachable(widen(lower), widen(upper), check=False))
+    classes = low.shape[-1]
+    # If the set is empty because of rounding, the sums of the points can differ from 1.
+    missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True))
+    slack = missed.clamp_min(0) + SUM_SLACK * torch.finfo(low.dtype).eps
+    corner = torch.arange(2 ** (classes - 1), device=low.device)
+    at_upper = torch.stack([corner // 2**place % 2 for place in range(classes - 1)]).to(low.dtype)
+    others = torch.tensor(
+        [[k for k in range(classes) if k != free] for free in range(classes)], device=low.device
+    )
+    rest = 1 - _at_corners(low[..., others], high[..., others], at_upper)  # (..., free, corners)
+    bits = _at_corners(entropy_terms(low)[..., others], entropy_terms(high)[..., others], at_upper)
+    value = torch.minimum(torch.maximum(rest, low.unsqueeze(-1)), high.unsqueeze(-1))
+    fits = (rest - value).abs() <= slack.unsqueeze(-1)
+    return torch.where(fits, bits + entropy_terms(value), torch.inf).amin((-2, -1)).to(lower.dtype)
+
+
+def _at_corners(low: Tensor, high: Tensor, at_upper: Tensor) -> Tensor:
+    """Return the sums of the bounds that are selected by each corner."""
+    return low.sum(-1, keepdim=True) + (high - low) @ at_upper
+
+
 def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     r"""Return the entropy measures of credal sets, in bits.
 
@@ -164,11 +194,8 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
         AU = \min(\underline q, 1 - \overline q), \quad
         EU = \overline q - \underline q
 
-    This is Eq. (uncertaintiesInterval). The bounds must be reachable. The measures are at most 1
-    and do not depend on the order of the classes.
-
-    Raises:
-        ValueError: If the number of classes is not 2.
+    This is Eq. (uncertaintiesInterval) for reachable bounds. The measures are at most 1 and do not
+    depend on the order of the classes.
 
     Example:
         >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))
@@ -176,8 +203,7 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     """
     if lower.shape[-1] != 2:
         raise ValueError(
-            f"The number of classes must be 2, got bounds of shape {tuple(lower.shape)}. Use the "
-            "entropy measures."
+            f"The bounds must have 2 classes, got shape {tuple(lower.shape)}. Use 'entropy'."
         )
     return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
 
@@ -190,14 +216,8 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
         AU = \tfrac1M \sum_m H(q_m), \quad
         EU = TU - AU
 
-    These are Eqs. (MC_bnn) and (AU_BNN), for deep ensembles and Bayesian networks. EU is the mutual
-    information of the label and the model.
-
-    Args:
-        probabilities: The samples, of shape ``(M, ..., K)``.
-
-    Raises:
-        ValueError: If there are no samples.
+    These are Eqs. (MC_bnn) and (AU_BNN), for samples ``(M, ..., K)`` of deep ensembles and Bayesian
+    networks. EU is the mutual information of the label and the model.
 
     Example:
         >>> samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).epistemic
@@ -226,7 +246,7 @@ def _water_level(
 
 
 def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return a vertex as a function of its active bounds, for the gradient.
+    """Return a vertex as a function of its active bounds.
 
     The class that is farthest from its bounds takes the remaining mass.
     """
@@ -242,8 +262,5 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _within(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Clamp to the bounds without a change of the gradient.
-
-    This corrects rounding errors.
-    """
+    """Clamp to the bounds without a change of the gradient, to correct rounding errors."""
     return member + (member.clamp(lower, upper) - member).detach()

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from creinn.credal.credal_set import CredalSet
+from creinn.credal.probability import check_distributions
 from creinn.numerics import first_index, weight_per_row
 
 
@@ -16,27 +17,27 @@ def cross_entropy(
     r"""Compute the mean cross-entropy of the intersection probability.
 
     The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
-    et al. (2025). Probabilities below the smallest normal number are set to this number, so that
-    the gradient is finite.
+    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. Probabilities
+    below the smallest normal number are set to this number, so that the gradient is finite.
 
     Args:
         credal_set: Credal sets with any batch shape.
-        target: True classes, integers in [0, K), with the shape of the batch.
+        target: True classes with the shape of the batch, or label distributions ``(..., K)``.
         weight: Weights of the classes ``(K,)``, or of the samples as a column ``(..., 1)``. The
             loss is the weighted mean, as in torch.
         check: If ``True``, the targets are checked. This copies the targets to the host, so it is
             slow in a training loop.
 
     Raises:
-        TypeError: If the targets are not integers.
-        ValueError: If the shapes do not match, the batch is empty, or a target is not a class.
+        TypeError: If the targets are not integers or distributions.
+        ValueError: If the shapes do not match, the batch is empty, or a target is not valid.
 
     Example:
         >>> s = CredalSet(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[0.4, 0.5, 0.7]]))
         >>> s.intersection, cross_entropy(s, torch.tensor([2]))
         (tensor([[0.2200, 0.3200, 0.4600]]), tensor(0.7765))
     """
-    per_sample = _weight_per_sample(credal_set, target, weight, check)
+    target, per_sample = _weigh(credal_set, target, weight, check)
     return _mean(_negative_log(credal_set.intersection, target), per_sample)
 
 
@@ -57,15 +58,11 @@ def bounds_cross_entropy(
 
     Args:
         credal_set: Credal sets, as in :func:`cross_entropy`.
-        target: True classes.
+        target: True classes or label distributions.
         weight: Weights of the classes or of the samples.
         hardest: Share of the samples in the second term, in (0, 1]. The samples with the largest
             :math:`-\ln \underline q_y` and a positive weight are used, at least one.
         check: If ``True``, the targets are checked.
-
-    Raises:
-        TypeError: If the targets are not integers.
-        ValueError: If ``hardest`` is not in (0, 1], or as in :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
@@ -74,52 +71,66 @@ def bounds_cross_entropy(
     """
     if not 0 < hardest <= 1:
         raise ValueError(f"hardest must be in (0, 1], got {hardest!r}.")
-    per_sample = _weight_per_sample(credal_set, target, weight, check)
+    target, per_sample = _weigh(credal_set, target, weight, check)
+    upper_loss = _mean(_negative_log(credal_set.upper, target), per_sample)
     lower_loss = _negative_log(credal_set.lower, target).flatten()
     rank = lower_loss.detach()
     if per_sample is not None:
-        rank = rank.masked_fill(per_sample.flatten() == 0, -math.inf)
+        per_sample = per_sample.flatten()
+        rank = rank.masked_fill(per_sample == 0, -math.inf)
     hard = rank.topk(max(1, round(hardest * len(rank)))).indices
-    hard_weight = None if per_sample is None else per_sample.flatten()[hard]
-    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(
-        lower_loss[hard], hard_weight
-    )
+    return upper_loss + _mean(lower_loss[hard], None if per_sample is None else per_sample[hard])
 
 
 def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
+    tiny = torch.finfo(probabilities.dtype).tiny
+    if target.is_floating_point():
+        return -(target * probabilities.clamp_min(tiny).log()).sum(-1)
     chosen = probabilities.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
-    return -chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
+    return -chosen.clamp_min(tiny).log()
 
 
 def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
     return loss.mean() if per_sample is None else (per_sample * loss).sum() / per_sample.sum()
 
 
-def _weight_per_sample(
+def _weigh(
     credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool
-) -> Tensor | None:
-    """Check the targets and the weights, and return the weight of each sample."""
+) -> tuple[Tensor, Tensor | None]:
+    """Return the targets, weighted if they are distributions, and the weight of each sample."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
-        if target.is_floating_point() or target.dtype == torch.bool:
-            raise TypeError(f"The targets must be integers, got {target.dtype}.")
-        if target.shape != batch:
-            raise ValueError(
-                f"The targets must have the shape {batch} of the batch, got {tuple(target.shape)}."
-            )
-        if target.numel() == 0:
-            raise ValueError("The batch is empty, so the mean loss is not defined.")
-        wrong = (target < 0) | (target >= classes)
-        if bool(wrong.any()):
-            at = first_index(wrong)
-            raise ValueError(
-                f"The targets must be in [0, {classes}), got {target[at]} at index {at}."
-            )
+        _check_target(target, batch, classes)
     if weight is None:
-        return None
-    if weight.shape not in ((classes,), (*target.shape, 1)):
+        return target, None
+    if weight.shape not in ((classes,), (*batch, 1)):
         raise ValueError(
-            f"weight must have shape ({classes},) for classes or {(*target.shape, 1)} for samples, "
+            f"weight must have shape ({classes},) for classes or {(*batch, 1)} for samples, "
             f"got {tuple(weight.shape)}."
         )
-    return weight_per_row(weight.to(credal_set.lower), target.long())
+    weight = weight.to(credal_set.lower)
+    if not target.is_floating_point():
+        return target, weight_per_row(weight, target.long())
+    weighted = target * weight
+    per_sample = weighted.sum(-1)
+    return weighted / per_sample.clamp_min(torch.finfo(weighted.dtype).tiny)[..., None], per_sample
+
+
+def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
+    if target.dtype == torch.bool or target.is_complex():
+        raise TypeError(f"The targets must be integers or distributions, got {target.dtype}.")
+    is_soft = target.is_floating_point()
+    expected = (*batch, classes) if is_soft else batch
+    if target.shape != expected:
+        raise ValueError(
+            f"Targets of {target.dtype} must have shape {expected}, got {tuple(target.shape)}."
+        )
+    if target.numel() == 0:
+        raise ValueError("The batch is empty, so the mean loss is not defined.")
+    if is_soft:
+        check_distributions(target, "target")
+        return
+    wrong = (target < 0) | (target >= classes)
+    if bool(wrong.any()):
+        at = first_index(wrong)
+        raise ValueError(f"The targets must be in [0, {classes}), got {target[at]} at index {at}.")

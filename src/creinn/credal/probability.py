@@ -1,8 +1,7 @@
 r"""Probability intervals: softmax, reachable bounds and intersection probability.
 
-The functions work on tensors of lower and upper bounds. They keep the dtype and the device, use
-O(K) memory and have finite gradients. The equations are those of Wang et al. (2025), with two
-errata.
+The functions work on lower and upper bounds, use O(K) memory and have finite gradients. The
+equations are those of Wang et al. (2025), with two errata.
 """
 
 import math
@@ -15,6 +14,7 @@ from creinn.numerics import at_least_single, first_index, logsumexp_others
 
 PerClass = Float[Tensor, "*batch classes"]
 PerRow = Float[Tensor, "*batch"]
+SUM_TOLERANCE = 1e-3  # of label distributions, because shares of votes are rounded
 _ADVICE = "If these are logits, use interval_softmax first."
 
 
@@ -52,12 +52,12 @@ def interval_softmax(
             "Use interval_sigmoid for one logit."
         )
     if mode == "paper":
-        others_of_lower = others_of_upper = logsumexp_others(lower + (upper - lower) / 2)
+        pivot, rest = upper_pivot, upper_rest = logsumexp_others(lower + (upper - lower) / 2)
     elif mode == "sound":
-        others_of_lower, others_of_upper = logsumexp_others(upper), logsumexp_others(lower)
+        pivot, rest = logsumexp_others(upper)
+        upper_pivot, upper_rest = logsumexp_others(lower)
     else:
         raise ValueError(f"mode must be 'paper' or 'sound', got {mode!r}.")
-    (pivot, rest), (upper_pivot, upper_rest) = others_of_lower, others_of_upper
     return interval_sigmoid(lower - pivot - rest, upper - upper_pivot - upper_rest)
 
 
@@ -90,13 +90,9 @@ def one_logit_softmax(
         >>> one_logit_softmax(torch.tensor(-1.0), torch.tensor(20.0))
         (tensor([2.0612e-09, 2.6894e-01]), tensor([0.7311, 1.0000]))
     """
-    class_one, class_zero = (
-        interval_sigmoid(lower, upper),
-        interval_sigmoid(-upper, -lower),
-    )
-    return torch.stack([class_zero[0], class_one[0]], -1), torch.stack(
-        [class_zero[1], class_one[1]], -1
-    )
+    pairs = zip(interval_sigmoid(-upper, -lower), interval_sigmoid(lower, upper), strict=True)
+    low, high = (torch.stack(pair, -1) for pair in pairs)
+    return low, high
 
 
 def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[PerClass, PerClass]:
@@ -159,13 +155,7 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
 def vertices(
     lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]
 ) -> Float[Tensor, "vertices classes"]:
-    """Return the vertices of a credal set in lexicographic order.
-
-    See :class:`creinn.CredalSet`.
-
-    Raises:
-        ValueError: If more than 16 intervals have a positive width.
-    """
+    """Return the vertices of a credal set in lexicographic order."""
     noise = 16 * torch.finfo(lower.dtype).eps
     free = (upper - lower > noise).nonzero().squeeze(-1)
     if len(free) > 16:
@@ -201,15 +191,10 @@ def tolerance(dtype: torch.dtype) -> float:
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Check the bounds of a :class:`creinn.CredalSet` and correct rounding errors."""
-    if lower.shape != upper.shape:
-        raise ValueError(
-            "lower and upper must have the same shape, got "
-            f"{tuple(lower.shape)} and {tuple(upper.shape)}."
-        )
-    if lower.device != upper.device:
-        raise ValueError(
-            f"lower and upper must be on the same device, got {lower.device} and {upper.device}."
-        )
+    for what in ("shape", "device"):
+        one, two = getattr(lower, what), getattr(upper, what)
+        if one != two:
+            raise ValueError(f"lower and upper must have the same {what}, got {one} and {two}.")
     if lower.dtype != upper.dtype or not lower.is_floating_point():
         raise TypeError(
             f"The bounds must have the same floating dtype, got {lower.dtype} and {upper.dtype}."
@@ -247,10 +232,19 @@ def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
         return
     index = first_index(empty)
     where = f" at index {index} of batch {tuple(empty.shape)}" if index else ""
-    low, high = least[index].item(), most[index].item()
-    found = (
-        f"lower bounds sum to {low:.6g} > 1"
-        if low > 1 + slack
-        else f"upper bounds sum to {high:.6g} < 1"
-    )
+    found = f"upper bounds sum to {most[index].item():.6g} < 1"
+    if least[index] > 1 + slack:
+        found = f"lower bounds sum to {least[index].item():.6g} > 1"
     raise ValueError(f"The credal set is empty: the {found}{where}. {_ADVICE}")
+
+
+def check_distributions(values: PerClass, name: str) -> None:
+    """Raise a ``ValueError`` if a row is not a distribution, up to rounding of its shares."""
+    sums = values.sum(-1)
+    valid = (values >= 0).all(-1) & ((sums - 1).abs() <= SUM_TOLERANCE)  # False for NaN
+    if not bool(valid.all()):
+        at = first_index(~valid)
+        raise ValueError(
+            f"The {name} at index {at} is not a distribution: {values[at].tolist()}. Divide votes "
+            "by their sum."
+        )

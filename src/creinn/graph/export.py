@@ -42,9 +42,9 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
-from creinn.credal.conformal import SCORES, Conformal
+from creinn.credal.conformal import ONE_GROUP, Conformal, class_scores
 from creinn.credal.credal_set import CredalSet
-from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
+from creinn.credal.entropy import MOST_CLASSES, lower_entropy_by_vertices
 from creinn.credal.margin import UNITS, add_margin
 from creinn.files import write_bytes
 from creinn.graph.checks import GraphError
@@ -156,7 +156,7 @@ class _Graph(torch.nn.Module):
             found["widened_lower"], found["widened_upper"] = widened
         else:
             bounds, usual = (sets.lower, sets.upper, sets.intersection), self.conformal.usual
-            scores = SCORES[score](*bounds, usual=usual)
+            scores = class_scores(score, *bounds, usual=usual)
             found["conformal"] = scores <= self.quantiles
         return found
 
@@ -208,7 +208,8 @@ def _program(
     names, inputs, join = _flatten(example)
     quantiles = None
     if conformal is not None:
-        quantiles = conformal.quantiles(count=classes if conformal.by else 1)
+        groups = torch.arange(classes) if conformal.by else ONE_GROUP
+        quantiles = conformal.quantiles(groups=groups)
         quantiles = (quantiles + conformal.tolerance(quantiles, dtype)).to(dtype)
     graph, rows = _Graph(form, join, conformal, quantiles), Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
