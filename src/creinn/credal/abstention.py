@@ -107,7 +107,7 @@ def fit_abstention(
     Example:
         >>> u = torch.arange(1000) / 1000
         >>> round(fit_abstention(u, u > 0.75, max_error=0.05).limits[0], 3)
-        0.772
+        0.752
     """
     check_share("max_error", max_error)
     check_share("confidence", confidence)
