@@ -191,10 +191,9 @@ def tolerance(dtype: torch.dtype) -> float:
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Check the bounds of a :class:`creinn.CredalSet` and correct rounding errors."""
-    for what in ("shape", "device"):
-        one, two = getattr(lower, what), getattr(upper, what)
-        if one != two:
-            raise ValueError(f"lower and upper must have the same {what}, got {one} and {two}.")
+    one, two = ((tuple(x.shape), x.device) for x in (lower, upper))
+    if one != two:
+        raise ValueError(f"lower and upper must have the same shape and device: {one}, {two}.")
     if lower.dtype != upper.dtype or not lower.is_floating_point():
         raise TypeError(
             f"The bounds must have the same floating dtype, got {lower.dtype} and {upper.dtype}."
