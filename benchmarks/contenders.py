@@ -25,7 +25,6 @@ REFERENCE, FOLDED = "snn", "snn-folded"
 NAMES = (REFERENCE, FOLDED, f"{FOLDED}-channels-last", "creinn", "creinn-compiled", "creinn-d")
 _SETTLED_ON = 16
 _FITTED_ON = 64
-_FORMAT_CHOSEN_ON = 8
 
 
 def new_classifier(name: str, architecture: Architecture) -> Classifier:
@@ -40,23 +39,22 @@ class Contenders:
         self.architecture = architecture
         self.device = torch.device(device)
         self._models: dict[str, Classifier] = {}
-        self._compiled: dict[tuple[str, int], inference.Compiled] = {}
+        self._compiled: dict[str, inference.Compiled] = {}
 
     def call(self, name: str, x: Tensor) -> Call:
         """Return a function that computes the prediction of a contender for the batch ``x``."""
-        model = self.model(name, len(x))
+        model = self.model(name)
         if name == "snn-folded-channels-last" and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return lambda: model(x)
 
-    def model(self, name: str, rows: int = _FORMAT_CHOSEN_ON) -> Classifier:
-        """Return the classifier; a compiled one has the fastest memory format for the batch."""
+    def model(self, name: str) -> Classifier:
+        """Return the classifier, in its compiled form if the name ends with "-compiled"."""
         if name.endswith("-compiled"):
-            key = (name, min(rows, _FORMAT_CHOSEN_ON))
-            if key not in self._compiled:
+            if name not in self._compiled:
                 plain: Any = self.model(name.removesuffix("-compiled"))
-                self._compiled[key] = inference.compile(plain, example=self._inputs(key[1]))
-            return self._compiled[key]
+                self._compiled[name] = inference.compile(plain, example=self._inputs(1))
+            return self._compiled[name]
         if name not in self._models:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)

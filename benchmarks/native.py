@@ -34,8 +34,8 @@ from creinn import compile, native
 from creinn.files import write_bytes
 from creinn.graph.native import NativeFull
 from creinn.malloc import keep_freed_memory
-from creinn.native import nonnegative
-from creinn.native.library import LEVELS
+from creinn.native import kernel
+from creinn.native.kernel import LEVELS
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
 
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     keep_freed_memory()
     if options.level:
-        nonnegative.best_level = LEVELS.index(options.level)
-    level = LEVELS[nonnegative.best_level] if native.available else native.reason
+        kernel.best_level = LEVELS.index(options.level)
+    level = LEVELS[kernel.best_level] if native.available else native.reason
     origin = {
         **provenance(command_line("benchmarks.native", arguments)),
         "configuration": plain(options),

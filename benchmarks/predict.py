@@ -82,7 +82,7 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     model: Any = contenders.model("creinn")
     plain: Any = Contenders(architecture).model("creinn")
     plain.uses_compile_cache = False
-    ordinary, compiled = contenders.model("snn"), contenders.model("creinn-compiled", rows)
+    ordinary, compiled = contenders.model("snn"), contenders.model("creinn-compiled")
     plain.predict(x)  # asks the network once what it gives
     seconds = {
         "plain call": seconds_of(lambda: plain.predict(x))[0],

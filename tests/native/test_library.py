@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from creinn import native
-from creinn.native import library, nonnegative
+from creinn.native import kernel
 
 
 def test_missing_library_raises(tmp_path, monkeypatch):
     monkeypatch.delenv("CREINN_NATIVE", raising=False)
-    found, reason = library.load(tmp_path)
+    found, reason = kernel.load(tmp_path)
     assert found is None
     assert "not built" in reason
     assert str(tmp_path) in reason
@@ -20,24 +20,24 @@ def test_missing_library_raises(tmp_path, monkeypatch):
 
 def test_invalid_library_is_ignored(tmp_path, monkeypatch):
     monkeypatch.delenv("CREINN_NATIVE", raising=False)
-    (tmp_path / library.NAME).write_text("not a library")
-    found, reason = library.load(tmp_path)
+    (tmp_path / kernel.NAME).write_text("not a library")
+    found, reason = kernel.load(tmp_path)
     assert found is None
     assert "cannot be loaded" in reason
-    assert library.NAME in reason
+    assert kernel.NAME in reason
 
 
 @pytest.mark.skipif(not native.available, reason=native.reason)
 def test_outdated_library_is_not_used(monkeypatch):
-    monkeypatch.setattr(library.ctypes, "sizeof", lambda kind: 1)
-    found, reason = library.load(Path(library.__file__).parent)
+    monkeypatch.setattr(kernel.ctypes, "sizeof", lambda kind: 1)
+    found, reason = kernel.load(Path(kernel.__file__).parent)
     assert found is None
     assert "other sources" in reason
 
 
 def test_environment_variable_disables_library(tmp_path, monkeypatch):
     monkeypatch.setenv("CREINN_NATIVE", "0")
-    found, reason = library.load(tmp_path)
+    found, reason = kernel.load(tmp_path)
     assert found is None
     assert "CREINN_NATIVE=0" in reason
 
@@ -47,8 +47,8 @@ def test_status_is_consistent():
 
 
 def test_product_without_library_raises(monkeypatch):
-    monkeypatch.setattr(nonnegative, "LIBRARY", None)
-    monkeypatch.setattr(nonnegative, "reason", "It was not built.")
+    monkeypatch.setattr(kernel, "LIBRARY", None)
+    monkeypatch.setattr(kernel, "reason", "It was not built.")
     with pytest.raises(RuntimeError, match="It was not built"):
         native.product(
             torch.ones(1, 2, 1, 1, 1),

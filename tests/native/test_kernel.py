@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from creinn import native
 from creinn import nn as inn
 from creinn.interval import Interval
-from creinn.native.library import LEVELS, LIBRARY, best_level
+from creinn.native.kernel import LEVELS, LIBRARY, best_level
 
 pytestmark = pytest.mark.skipif(not native.available, reason=native.reason)
 

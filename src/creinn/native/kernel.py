@@ -10,13 +10,54 @@ and has no gradients. The radius is a difference of sums, so narrow radii lose d
 """
 
 import ctypes
+import math
+import os
+import sysconfig
 from dataclasses import dataclass
+from pathlib import Path
 
-import torch
+import torch  # before the library, which uses its OpenMP threads
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from creinn.native.library import LEVELS, LIBRARY, Layer, best_level, reason
+_SIZES = """images channels height width outputs groups out_height out_width kernel_y kernel_x
+stride_y stride_x padding_y padding_x dilation_y dilation_x step magnitude relu"""
+_ADDRESSES = "inputs norm residual weights results"
+_ADVICE = "Install a C++ compiler (g++) and creinn again, with pip install --verbose."
+NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
+LEVELS = ("portable", "AVX2", "AVX-512")
+
+
+class Layer(ctypes.Structure):
+    """The arguments of the product; see ``product.cpp``."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in _SIZES.split()),
+        *((name, ctypes.c_void_p) for name in _ADDRESSES.split()),
+    ]
+
+
+def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
+    """Return the library in a folder and an empty text, or ``None`` and the reason."""
+    if os.environ.get("CREINN_NATIVE") == "0":
+        return None, "The native product is disabled by CREINN_NATIVE=0 in the environment."
+    path = folder / NAME
+    if not path.exists():
+        return None, f"The native product was not built: {path} does not exist. {_ADVICE}"
+    try:
+        library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+        library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]
+        if library.creinn_size_of_layer() != ctypes.sizeof(Layer):
+            return None, f"The native product was built from other sources: {path}. {_ADVICE}"
+    except (OSError, AttributeError) as error:
+        return None, f"The native product was built but cannot be loaded: {error}"
+    return library, ""
+
+
+LIBRARY, reason = load(Path(__file__).parent)
+available = LIBRARY is not None
+best_level = LIBRARY.creinn_best_level() if LIBRARY is not None else 0
+is_vectorized = best_level > 0
 
 Pair = tuple[int, int]
 
@@ -25,7 +66,7 @@ _STEP = 32  # inputs per step; the signs fill a word and the tile is in the L1 c
 
 @dataclass(frozen=True)
 class Window:
-    """The settings of a 2d convolution; a linear layer is a convolution of one pixel."""
+    """The settings of a 2d convolution."""
 
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)
@@ -51,21 +92,18 @@ def pack(
     upper: Float[Tensor, "outputs inputs *kernel"],
     groups: int = 1,
 ) -> Int[Tensor, " words"]:
-    """Pack the bounds of the weights in the order in which they are used.
+    """Pack bounds of weights in float32 in the order in which they are used.
 
     The inputs are divided into steps. For each step and output there is one word of signs, and then
-    the two bounds for each input. There are two signs for each input. They are set if the lower or
-    the upper bound is multiplied with the upper bound of the input.
-
-    Raises:
-        ValueError: If the dtype of the bounds is not float32.
+    the two bounds for each input. The two signs of an input are set if the lower or the upper bound
+    is multiplied with the upper bound of the input.
 
     Example:
         >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
         >>> bin(packed[0]), packed[1:].view(torch.float32)  # signs of 1, 2, -2, -1
         ('0b110', tensor([ 1.,  2., -2., -1.]))
     """
-    if (lower.dtype, upper.dtype) != (torch.float32, torch.float32):
+    if not lower.dtype == upper.dtype == torch.float32:
         raise ValueError(f"The weights must be float32, got {lower.dtype} and {upper.dtype}.")
     rows = torch.stack((lower, upper), -1).reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
@@ -82,19 +120,12 @@ def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "group
 def unpack(
     packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Return the lower and the upper bounds of packed weights with this shape.
-
-    Example:
-        >>> lower = torch.tensor([[1.0, 2.0]])
-        >>> unpack(pack(lower, lower + 1), lower.shape)
-        (tensor([[1., 2.]]), tensor([[2., 3.]]))
-    """
+    """Return the lower and the upper bounds of packed weights with this shape."""
     outputs, depth = shape[0] // groups, shape[1:].numel()
     sizes = [outputs * (1 + len(step)) for step in torch.arange(depth).split(_step(depth))]
-    parts = [group.split(sizes) for group in packed.view(groups, -1)]
-    rows = [torch.cat([step.view(outputs, -1)[:, 1:] for step in steps], 1) for steps in parts]
-    pairs = torch.cat(rows).view(torch.float32)
-    lower, upper = pairs.view(*shape, 2).unbind(-1)
+    parts = packed.view(groups, -1).split(sizes, 1)
+    pairs = torch.cat([part.view(groups, outputs, -1)[:, :, 1:] for part in parts], 2)
+    lower, upper = pairs.view(torch.float32).view(*shape, 2).unbind(-1)
     return lower, upper
 
 
@@ -117,8 +148,8 @@ def product(
     Args:
         bounds: The bounds of the inputs, which are ``>= 0``.
         weights: The bounds of the weights, as returned by :func:`pack`.
-        norm: The scale and shift of the sum of the bounds, and then of the difference, for each
-            output. They give center and radius. The identity is ``(0.5, 0, 0.5, 0)``.
+        norm: For each output, the scale and shift of the center and of the radius, which map the
+            sum and the difference of the bounds. The identity is ``(0.5, 0, 0.5, 0)``.
         window: The kernel, stride, padding, dilation and groups.
         residual: The bounds to be added.
         magnitude: Whether to use the absolute value of a negative radius. Otherwise it is 0.
@@ -127,14 +158,6 @@ def product(
 
     Raises:
         RuntimeError: If the library is not available, or if there is not enough memory.
-
-    Example:
-        >>> from creinn import native
-        >>> x = torch.tensor([1.0, 0.0, 2.0, 3.0]).view(1, 2, 2, 1, 1)   # [1, 2] and [0, 3]
-        >>> w = native.pack(torch.tensor([[0.5, -1.5]]), torch.tensor([[1.5, -0.5]]))
-        >>> norm = torch.tensor([[0.5, 0.0, 0.5, 0.0]])
-        >>> if native.available:  # 0.5 * 1 - 1.5 * 3 and 1.5 * 2 - 0.5 * 0
-        ...     assert native.product(x, w, norm, native.Window()).flatten().tolist() == [-4, 3]
     """
     if LIBRARY is None:
         raise RuntimeError(reason)
@@ -142,13 +165,14 @@ def product(
         raise RuntimeError(f"This processor has no {LEVELS[level]}, only {LEVELS[best_level]}.")
     images, _, channels, height, width = bounds.shape
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
+    depth = channels // groups * math.prod(window.kernel)
     results = bounds.new_empty(images, 2, outputs, *size)
     given = (bounds, norm, residual, weights)
     tensors = [tensor if tensor is None else tensor.contiguous() for tensor in given]
     layer = Layer(
         *(images, channels // groups, height, width, outputs // groups, groups, *size),
         *(*window.kernel, *window.stride, *window.padding, *window.dilation),
-        *(_step(channels // groups * window.kernel[0] * window.kernel[1]), magnitude, relu),
+        *(_step(depth), magnitude, relu),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
     if LIBRARY.creinn_product(ctypes.byref(layer), torch.get_num_threads(), level):
