@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from creinn.baselines import BNN, SNN, flipout, local_reparameterization
-from creinn.baselines.bnn import KLSchedule
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig, fit
@@ -64,28 +63,18 @@ def test_loss_is_cross_entropy_plus_weighted_kl_per_example(model):
     torch.testing.assert_close(model.loss(prediction, y), nll)
 
 
-def test_schedule_by_hand():
-    schedule = KLSchedule(kl_weight=2.0, warmup=0.5)
-    schedule.start(examples=100, steps=8)
+@pytest.mark.parametrize(
+    ("warmup", "expected"),
+    [(0.5, [0.005, 0.01, 0.015, 0.02, 0.02, 0.02]), (0.0, [0.02] * 6)],
+)
+def test_weights_of_the_kl_by_hand(warmup, expected):
+    model = BNN(definition(flipout), kl_weight=2.0, warmup=warmup)
+    model.before_training([(torch.zeros(50, 2), None)] * 2, epochs=4)
     weights = []
     for _ in range(6):
-        weights.append(schedule().item())
-        schedule.step.add_(1)
-    assert weights == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02, 0.02])
-    cold = KLSchedule(warmup=0.0)
-    cold.start(examples=10, steps=8)
-    assert cold().item() == pytest.approx(0.1)
-
-
-def test_schedule_resumes_after_loading():
-    schedule = KLSchedule()
-    schedule.start(100, 8)
-    schedule.step.add_(1)
-    again = KLSchedule()
-    again.load_state_dict(schedule.state_dict())
-    again.start(100, 8)
-    assert again().item() == schedule().item() == pytest.approx(0.01)
-    assert again.step.item() == 1
+        weights.append(model.current_kl_weight().item())
+        model.after_step()
+    assert weights == pytest.approx(expected)
 
 
 def test_invalid_options_raise():

@@ -1,13 +1,8 @@
 """Baseline methods with the same interface as CreINN.
 
-Each module contains one method. A baseline takes an ordinary network or a network of
-``local_reparameterization`` or ``flipout`` layers and predicts samples of distributions.
-
-- ``snn``: standard neural network; ``deep_ensemble``: several of them
-- ``bnn``: BNN-R with ``local_reparameterization`` layers, BNN-F with ``flipout`` layers
-- ``fsvi``: function-space variational inference
-- ``laplace``: BNN-L, last-layer Laplace approximation with the Laplace bridge
-- ``predictive``: the prediction of all baselines
+Each module contains one method. A baseline takes an ordinary network, or a network of
+``local_reparameterization`` (BNN-R) or ``flipout`` (BNN-F) layers, and predicts samples of
+distributions.
 """
 
 from creinn.baselines import flipout, local_reparameterization
@@ -21,17 +16,9 @@ from creinn.baselines.snn import SNN
 from creinn.nn.registry import register_family
 
 __all__ = [
-    "BNN",
-    "FSVI",
-    "SNN",
-    "DeepEnsemble",
-    "DirichletPredictive",
-    "EffCre",
-    "LaplaceBNN",
-    "Predictive",
-    "flipout",
-    "local_reparameterization",
-]
+    "BNN", "FSVI", "SNN", "DeepEnsemble", "DirichletPredictive", "EffCre", "LaplaceBNN",
+    "Predictive", "flipout", "local_reparameterization",
+]  # fmt: skip
 
 register_family("local_reparameterization", local_reparameterization)
 register_family("flipout", flipout)

@@ -23,10 +23,7 @@ from creinn.classifier.network import as_logits, run
 from creinn.distributed import all_sum
 
 INITIAL_STD = 0.05
-"""Initial standard deviation of a weight, multiplied by the square root of the fan-in.
-
-It is 9 % of the standard deviation of the initial weights in torch.
-"""
+"""Initial standard deviation of a weight, times the root of the fan-in; 9 % of that of torch."""
 
 
 class GaussianWeights(torch.nn.Module):
@@ -40,9 +37,7 @@ class GaussianWeights(torch.nn.Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.weight_rho = Parameter(torch.empty_like(self.weight))
-        self.register_parameter(
-            "bias_rho", None if self.bias is None else Parameter(torch.empty_like(self.bias))
-        )
+        self.bias_rho = None if self.bias is None else Parameter(torch.empty_like(self.bias))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -74,66 +69,23 @@ class GaussianWeights(torch.nn.Module):
     def kl(self, prior_std: float) -> Tensor:
         """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
-        parts = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
-        posteriors = [
-            Normal(mean, std, validate_args=False) for mean, std in parts if std is not None
-        ]
-        return torch.stack(
-            [kl_divergence(posterior, prior).sum() for posterior in posteriors]
-        ).sum()
+        pairs: list[Any] = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
+        posteriors = [Normal(*pair, validate_args=False) for pair in pairs if pair[1] is not None]
+        return torch.stack([kl_divergence(one, prior).sum() for one in posteriors]).sum()
 
 
 def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
     """Yield ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` with the mixin."""
+    attributes = {"__module__": mixin.__module__, "__doc__": mixin.__doc__}
     for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
-        yield type(
-            kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__}
-        )
+        yield type(kind.__name__, (mixin, kind), attributes)
 
 
-class KLSchedule(torch.nn.Module):
-    """Weight of the KL divergence in the loss.
-
-    The weight increases linearly from zero to ``kl_weight / N``, where ``N`` is the number of
-    training examples.
-
-    Args:
-        kl_weight: The final weight, multiplied by ``N``.
-        warmup: The fraction of the training steps in which the weight increases.
-    """
-
-    examples: Tensor
-    steps: Tensor
-    step: Tensor
-
-    def __init__(self, kl_weight: float = 1.0, warmup: float = 0.25) -> None:
-        super().__init__()
-        if not kl_weight >= 0:
-            raise ValueError(f"kl_weight must be >= 0, got {kl_weight}.")
-        if not 0 <= warmup <= 1:
-            raise ValueError(
-                f"warmup is a fraction of the training steps and must be in [0, 1], got {warmup}."
-            )
-        self.kl_weight, self.warmup = kl_weight, warmup
-        for name in ("examples", "steps", "step"):
-            self.register_buffer(name, torch.zeros((), dtype=torch.long))
-        self._started = False  # on the host, because reading a buffer waits for the device
-
-    def start(self, examples: int, steps: int) -> None:
-        """Set the numbers of examples and steps; the current step is not changed."""
-        self.examples.fill_(examples)
-        self.steps.fill_(steps)
-        self._started = examples > 0
-
-    def forward(self) -> Tensor:
-        """Return the weight at the current step."""
-        if not self._started and self.examples == 0:
-            raise RuntimeError(
-                "The number of training examples is not known, so the weight of the KL divergence "
-                "cannot be computed. Call model.before_training(batches, epochs), or use fit."
-            )
-        ramp = (self.step + 1) / (self.warmup * self.steps).clamp_min(1)
-        return self.kl_weight * ramp.clamp_max(1) / self.examples
+def other_layers(name: str) -> Any:
+    """Return a layer of torch, as the ``__getattr__`` of a module of layers."""
+    if name.startswith("_"):
+        raise AttributeError(f"torch.nn has no layer {name!r}.")
+    return getattr(torch.nn, name)
 
 
 class BNN(SNN):
@@ -145,15 +97,17 @@ class BNN(SNN):
             :mod:`creinn.baselines.flipout` (BNN-F).
         samples: The number of forward passes of a prediction.
         prior_std: The standard deviation of the prior ``N(0, prior_std ** 2)`` of the parameters.
-        kl_weight: The weight of the KL divergence. The loss is the negative ELBO if it is 1. If the
-            network has many more weights than there are examples, use a smaller weight (a "cold"
-            posterior) to avoid underfitting.
+        kl_weight: The weight of the KL divergence, divided by the number of training examples. The
+            loss is the negative ELBO if it is 1. If the network has many more weights than there
+            are examples, use a smaller weight (a "cold" posterior) to avoid underfitting.
         warmup: The fraction of the training steps in which the weight increases from zero.
-        logits, logit_norm, temperature: See :class:`creinn.baselines.SNN`.
+        num_logits, logit_norm, temperature: See :class:`creinn.baselines.SNN`.
 
     Raises:
         ValueError: If the network has no Gaussian weights, or if a number is out of range.
     """
+
+    step: Tensor
 
     def __init__(
         self,
@@ -171,9 +125,14 @@ class BNN(SNN):
             raise ValueError(f"samples must be at least 1, got {samples}.")
         if not prior_std > 0:
             raise ValueError(f"prior_std must be > 0, got {prior_std}.")
+        if not kl_weight >= 0:
+            raise ValueError(f"kl_weight must be >= 0, got {kl_weight}.")
+        if not 0 <= warmup <= 1:
+            raise ValueError(f"warmup must be in [0, 1], got {warmup}.")
         self.samples, self.prior_std = samples, prior_std
         self.kl_weight, self.warmup = kl_weight, warmup
-        self.schedule = KLSchedule(kl_weight, warmup)
+        self.num_examples = self.num_steps = 0  # of the training
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
         self._start_posterior()
 
     def _start_posterior(self) -> None:
@@ -189,12 +148,22 @@ class BNN(SNN):
         sizes = [len(check_tensor(x)) for x, _ in data]
         # the training loop adds a last batch of one row to the batch before it
         is_joined = len(sizes) > 1 and sizes[-1] == 1 < sizes[0]
-        examples = int(all_sum(torch.tensor(sum(sizes), device=self.schedule.step.device)))
-        self.schedule.start(examples, (len(sizes) - is_joined) * epochs)
+        self.num_examples = int(all_sum(torch.tensor(sum(sizes), device=self.step.device)))
+        self.num_steps = (len(sizes) - is_joined) * epochs
 
     def after_step(self) -> None:
         """Increase the number of steps."""
-        self.schedule.step.add_(1)
+        self.step.add_(1)
+
+    def current_kl_weight(self) -> Tensor:
+        """Return the weight of the KL divergence in the loss at the current step."""
+        if self.num_examples == 0:
+            raise RuntimeError(
+                "The number of training examples is not known, so the weight of the KL divergence "
+                "cannot be computed. Call model.before_training(batches, epochs), or use fit."
+            )
+        ramp = (self.step + 1) / max(self.warmup * self.num_steps, 1)
+        return self.kl_weight * ramp.clamp_max(1) / self.num_examples
 
     def normed_logits(self, x: Tensor) -> Tensor:
         """Return one sample of the logits in training mode, and ``samples`` in eval mode."""
@@ -208,17 +177,17 @@ class BNN(SNN):
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the cross-entropy, plus the weighted KL divergence in training mode."""
         loss = super().loss(prediction, target, weight)
-        return loss + self.schedule() * self.kl() if self.training else loss
+        return loss + self.current_kl_weight() * self.kl() if self.training else loss
 
     def _check_network(self, network: torch.nn.Module, x: Any) -> None:
         device = next(self.parameters()).device
-        # A check must not change the samples of the predictions that follow.
+        # The check does not change the samples of the predictions that follow.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             super()._check_network(network, x)
 
     def kl(self) -> Tensor:
         """Return the KL divergence of all Gaussian weights from the prior in nats."""
-        layers = (layer for layer in self.network.modules() if isinstance(layer, GaussianWeights))
+        layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianWeights)]
         return torch.stack([layer.kl(self.prior_std) for layer in layers]).sum()
 
 

@@ -1,9 +1,9 @@
 """Layers of BNN-F with flipout (Wen et al. 2018).
 
-The layers have the names of ``torch.nn``. A layer draws one perturbation of the weights at each
-call, also in eval mode, and multiplies it by random signs for each example. The weights are
-uncorrelated between examples, and a call computes two products. All layers other than ``Linear``,
-``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers of ``torch.nn``.
+A layer draws one perturbation of the weights at each call, also in eval mode, and multiplies it by
+random signs for each example. The weights are uncorrelated between examples, and a call computes
+two products. All layers other than ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers
+of ``torch.nn``.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.baselines.bnn import GaussianWeights, affine_layers
+from creinn.baselines.bnn import GaussianWeights, affine_layers, other_layers
 
 
 class Flipout(GaussianWeights):
@@ -39,6 +39,4 @@ Linear, Conv1d, Conv2d, Conv3d = affine_layers(Flipout)
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(torch.nn, name)
+    return other_layers(name)

@@ -38,9 +38,8 @@ class FSVI(BNN):
         context_points: The number ``M`` of context points at each step.
         prior_std: The standard deviation of the prior. The logits are independent under the prior
             and have the mean zero.
-        **options: The arguments ``kl_weight``, ``warmup``, ``logits``, ``logit_norm`` and
-            ``temperature`` of :class:`creinn.baselines.BNN`. The parameters of the batch norm are
-            not random.
+        **options: Other arguments of :class:`creinn.baselines.BNN`. The parameters of the batch
+            norm are not random.
 
     Raises:
         ValueError: If the context is unknown, a number is out of range, or the network has no
@@ -65,17 +64,12 @@ class FSVI(BNN):
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
-        """Initialize the standard deviations from the fan-in of the parameters.
-
-        The fan-in of a bias is the number of outputs.
-        """
-        head = find_logits_layer(self.network)
-        starts = [(p, p[0].numel() if p.ndim > 1 else len(p)) for p in head.parameters()]
-        rho = [
-            torch.full_like(p, inverse_softplus(INITIAL_STD / math.sqrt(fan_in)))
-            for p, fan_in in starts
-        ]
-        self.rho = torch.nn.ParameterList(map(torch.nn.Parameter, rho))
+        """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
+        self.rho = torch.nn.ParameterList()
+        for p in find_logits_layer(self.network).parameters():
+            fan_in = p[0].numel() if p.ndim > 1 else len(p)
+            rho = inverse_softplus(INITIAL_STD / math.sqrt(fan_in))
+            self.rho.append(torch.nn.Parameter(torch.full_like(p, rho)))
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of the constructor; ``context`` is None if it is a tensor."""
@@ -102,17 +96,11 @@ class FSVI(BNN):
             self._pool = sample.rows()
 
     def draw_logits(self, x: Tensor, count: int) -> Tensor:
-        """Return samples of the logits of shape ``(count, N, K)``.
-
-        The samples of different rows are independent.
-        """
+        """Return samples of the logits ``(count, N, K)``, which are independent between rows."""
         features, logits = features_and_logits(self.network, x)
-        std = safe_sqrt(
-            add_bias_column(features, len(self.rho) == 2).square() @ self._variances().T
-        )
-        return logits + std * torch.randn(
-            (count, *logits.shape), dtype=std.dtype, device=std.device
-        )
+        features = add_bias_column(features, len(self.rho) == 2)
+        std = safe_sqrt(features.square() @ self._variances().T)
+        return logits + std * std.new_empty((count, *std.shape)).normal_()
 
     def kl(self) -> Tensor:
         """Return the KL divergence at new context points."""
@@ -120,19 +108,13 @@ class FSVI(BNN):
 
     def draw_context(self) -> Tensor:
         """Return ``context_points`` random inputs."""
-        if self._pool is None and self.context is None:
-            raise RuntimeError(
-                "The model has no context points. Set context= in the constructor to train it."
-            )
         if self._pool is None:
             raise RuntimeError(
-                "The context points are training inputs, which are not known. Call "
-                "model.before_training(batches, epochs), or use fit."
+                "The model has no context points. Set context= in the constructor to train it, or "
+                "call model.before_training(batches, epochs) if they are training inputs."
             )
-        rows = self._pool[
-            torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
-        ]
-        return rows.to(self.rho[0])
+        chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
+        return self._pool[chosen].to(self.rho[0])
 
     def function_kl(self, x: Tensor) -> Tensor:
         """Return the KL divergence of the logits at ``x`` from the prior in nats."""
@@ -140,14 +122,11 @@ class FSVI(BNN):
             mean, covariance = self.function_distribution(x)
             jitter, count = JITTER * self.prior_std**2, len(x)
             variance = self.prior_std**2 + jitter  # of the prior, N(0, variance * I)
-            covariance = covariance + jitter * torch.eye(
-                count, dtype=mean.dtype, device=mean.device
-            )
+            covariance = covariance + jitter * torch.eye(count).to(mean)
             squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)
             log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log().sum(1)
-            return (
-                0.5 * (squares / variance - count + count * math.log(variance)) - log_roots
-            ).sum()
+            constant = count * (math.log(variance) - 1)
+            return (0.5 * (squares / variance + constant) - log_roots).sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``."""

@@ -1,10 +1,9 @@
 """Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
 This is the method of Hobbhahn, Kristiadi and Hennig (UAI 2022). The network is trained as an
-ordinary network. Then the posterior of the last layer is approximated by a Gaussian at the trained
+ordinary network. The posterior of the last layer is approximated by a Gaussian at the trained
 weights, so the distribution of the logits is Gaussian. The Laplace bridge maps it to a Dirichlet
-distribution. If there is batch norm after the last layer, it is folded into the layer, which then
-has a bias.
+distribution. Batch norm after the last layer is folded into the layer, which then has a bias.
 """
 
 import math
@@ -38,7 +37,7 @@ class LaplaceBNN(SNN):
         samples: The number of samples of the Dirichlet distribution, which are used by ensembles.
         normalise: If True, the logits are normalized first; see :func:`laplace_bridge`.
         prior_precision: A number, or ``"marginal-likelihood"`` to use the value that maximizes it.
-        logits, logit_norm: See :class:`SNN`.
+        num_logits, logit_norm: See :class:`SNN`.
 
     Raises:
         ValueError: If there are fewer than 3 logits, or if an option is unknown.
@@ -60,17 +59,13 @@ class LaplaceBNN(SNN):
     ) -> None:
         super().__init__(network, num_logits, logit_norm)
         if self.num_logits < 3:
+            raise ValueError(f"BNN-L needs at least 3 logits, got {self.num_logits}.")
+        is_unknown = isinstance(prior_precision, str) and prior_precision != "marginal-likelihood"
+        if is_unknown or not (isinstance(prior_precision, str) or prior_precision > 0):
             raise ValueError(
-                f"BNN-L needs at least 3 logits, got {self.num_logits}. Use another method for binary "
-                "classification."
+                "prior_precision must be 'marginal-likelihood' or a number > 0, got "
+                f"{prior_precision!r}."
             )
-        if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
-            raise ValueError(
-                f"Unknown prior_precision {prior_precision!r}. Use a number or "
-                "'marginal-likelihood'."
-            )
-        if not isinstance(prior_precision, str) and not prior_precision > 0:
-            raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
         self.samples, self.normalise, self.prior_precision = samples, normalise, prior_precision
@@ -83,10 +78,7 @@ class LaplaceBNN(SNN):
         self.curvature.to(head.weight.device, head.weight.dtype)
 
     def forward(self, x: Tensor) -> Predictive:
-        """Return a Dirichlet prediction.
-
-        If the posterior is not fitted, or in training mode, it is the prediction of an SNN.
-        """
+        """Return a Dirichlet prediction, or that of an SNN in training mode and before the fit."""
         if self.training or not self.fitted:
             return super().forward(x)
         mean, covariance = self.logit_distribution(x)
@@ -100,18 +92,15 @@ class LaplaceBNN(SNN):
         self.fitted.fill_(True)
         if isinstance(self.prior_precision, str):
             grid = PRIOR_PRECISIONS.to(self.precision)
-            self.precision.copy_(
-                grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()]
-            )
+            self.precision.copy_(max(grid, key=self.log_marginal_likelihood))
         else:
             self.precision.fill_(self.prior_precision)
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean ``(N, K)`` and the covariance ``(N, K, K)`` of the logits."""
         features, logits = features_and_logits(self.network, x)
-        return self.norm(logits), self.curvature.covariance(
-            add_bias_column(features, self._has_bias), self.precision
-        )
+        features = add_bias_column(features, self._has_bias)
+        return self.norm(logits), self.curvature.covariance(features, self.precision)
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
         r"""Return the Laplace approximation of the log marginal likelihood in nats.
@@ -152,10 +141,6 @@ class Kronecker(torch.nn.Module):
     The matrix is the sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows. It is approximated
     by ``kron(B, A) / N``, where ``B`` is the sum of the Hessians of the logits and ``A`` is the sum
     of the outer products of the features. The eigenvalues and eigenvectors of both are stored.
-
-    Args:
-        classes: The number of logits ``K``.
-        features: The number of features ``D``.
     """
 
     output_values: Tensor
@@ -171,31 +156,25 @@ class Kronecker(torch.nn.Module):
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Compute the factors from features ``(N, D)`` and probabilities ``(N, K)``."""
-        outputs, inputs, count = (
-            torch.zeros_like(self.output_vectors),
-            torch.zeros_like(self.input_vectors),
-            0,
-        )
+        outputs, inputs = map(torch.zeros_like, (self.output_vectors, self.input_vectors))
+        count = 0
         for phi, p in batches:
             outputs += (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)).sum(0)
             inputs += phi.T @ phi
             count += len(phi)
         total = all_sum(torch.tensor(count, device=inputs.device))
-        for name, factor in (("output", all_sum(outputs)), ("input", all_sum(inputs) / total)):
-            values, vectors = torch.linalg.eigh(factor)
-            getattr(self, f"{name}_values").copy_(values.clamp_min(0))
-            getattr(self, f"{name}_vectors").copy_(vectors)
+        self.output_values, self.output_vectors = torch.linalg.eigh(all_sum(outputs))
+        self.input_values, self.input_vectors = torch.linalg.eigh(all_sum(inputs) / total)
 
     @property
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of the Kronecker product, of shape ``(K, D)``."""
-        return torch.outer(self.output_values, self.input_values)
+        return torch.outer(self.output_values.clamp_min(0), self.input_values.clamp_min(0))
 
     def covariance(self, features: Tensor, prior_precision: Tensor) -> Tensor:
         """Return the covariance ``(N, K, K)`` of the logits for features ``(N, D)``."""
-        variances = (features @ self.input_vectors).square() @ (
-            1 / (self.eigenvalues + prior_precision)
-        ).T  # (N, K)
+        weights = 1 / (self.eigenvalues + prior_precision)
+        variances = (features @ self.input_vectors).square() @ weights.T  # (N, K)
         return (self.output_vectors * variances.unsqueeze(1)) @ self.output_vectors.T
 
 
@@ -212,11 +191,10 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     mean does not change.
 
     Args:
-        mean: The means of the logits, of shape ``(N, K)``.
-        covariance: The covariances of the logits, of shape ``(N, K, K)``.
-        normalise: If True, the logits are rescaled so that the mean variance is ``sqrt(K / 2)``.
-            This is the correction of the paper for large variances. It makes the logits with a
-            small variance more extreme.
+        mean: The means of the logits ``(N, K)``.
+        covariance: The covariances of the logits ``(N, K, K)``.
+        normalise: If True, apply the correction of the paper for large variances: the logits are
+            rescaled so that the mean variance is ``sqrt(K / 2)``.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)
@@ -230,7 +208,8 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     is_fixed = total <= classes**2 * noise  # the sum is constant
     share = torch.where(is_fixed, 1 / classes, rows / torch.where(is_fixed, 1.0, total))
     mean = mean - share * mean.sum(-1, keepdim=True)
-    variance = torch.maximum(variance - share * rows, noise.clamp_min(torch.finfo(mean.dtype).tiny))
+    tiny = torch.finfo(mean.dtype).tiny
+    variance = torch.maximum(variance - share * rows, noise.clamp_min(tiny))
     if normalise:
         scale = variance.mean(-1, keepdim=True) / math.sqrt(classes / 2)
         mean, variance = mean / scale.sqrt(), variance / scale
@@ -239,8 +218,5 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     log_alpha = torch.logaddexp(torch.full_like(mean, constant), exponential) - variance.log()
     log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
     shares = log_alpha - log_total  # before clamp_max, which would lose them next to a large total
-    return (
-        (shares + log_total.clamp_max(math.log(MAX_CONCENTRATION)))
-        .exp()
-        .clamp_min(torch.finfo(mean.dtype).tiny)
-    )
+    alpha = (shares + log_total.clamp_max(math.log(MAX_CONCENTRATION))).exp()
+    return alpha.clamp_min(tiny)

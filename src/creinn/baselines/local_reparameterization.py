@@ -1,11 +1,10 @@
 """Layers of BNN-R with local reparameterization.
 
-The method is the one of Kingma, Salimans and Welling (2015). The layers have the names of
-``torch.nn``. A layer does not sample the weights but the output, which has the mean ``W_mean x``
-and the variance ``W_std^2 x^2``. It draws a new sample at each call, also in eval mode. This is
-exact for a linear layer. For a convolution, the correlation between positions is ignored, as in the
-paper. All layers other than ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers of
-``torch.nn``.
+The method is the one of Kingma, Salimans and Welling (2015). A layer does not sample the weights
+but the output, which has the mean ``W_mean x`` and the variance ``W_std^2 x^2``. It draws a new
+sample at each call, also in eval mode. This is exact for a linear layer. For a convolution, the
+correlation between positions is ignored, as in the paper. All layers other than ``Linear``,
+``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers of ``torch.nn``.
 """
 
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.baselines.bnn import GaussianWeights, affine_layers
+from creinn.baselines.bnn import GaussianWeights, affine_layers, other_layers
 from creinn.numerics import safe_sqrt
 
 
@@ -32,6 +31,4 @@ Linear, Conv1d, Conv2d, Conv3d = affine_layers(LocalReparameterization)
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(torch.nn, name)
+    return other_layers(name)

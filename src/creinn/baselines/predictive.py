@@ -1,12 +1,13 @@
 """Predictions of the baselines: samples of distributions."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Dirichlet
 
 from creinn.credal.entropy import Uncertain, Uncertainty, samples_uncertainty
 from creinn.numerics import entropy
@@ -15,14 +16,13 @@ from creinn.numerics import entropy
 class Predictive(Uncertain):
     """Prediction with ``S`` distributions for each row.
 
-    The total uncertainty is the entropy of the mean distribution, and the aleatoric uncertainty is
-    the mean of the entropies. The epistemic uncertainty is the difference (Eq:MC_bnn, AU_BNN). All
-    of them are in bits.
+    In bits, the total uncertainty is the entropy of the mean distribution, the aleatoric one is the
+    mean of the entropies, and the epistemic one is the difference (Eq:MC_bnn, AU_BNN).
 
     Args:
         samples: The distributions, of shape ``(S, N, K)``.
-        log_samples: The natural logarithms of ``samples``. The training loss uses them, because the
-            logarithms of rounded probabilities are less accurate.
+        log_samples: Their natural logarithms, which are more accurate than those of rounded
+            probabilities. They are used by the training loss.
 
     Example:
         >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
@@ -32,11 +32,8 @@ class Predictive(Uncertain):
 
     def __init__(self, samples: Tensor, log_samples: Tensor | None = None) -> None:
         if samples.ndim < 2 or samples.shape[0] == 0:
-            raise ValueError(
-                f"samples must have shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
-            )
-        self.samples = samples
-        self._log_samples = log_samples
+            raise ValueError(f"samples must have shape (S, N, K), got {tuple(samples.shape)}.")
+        self.samples, self._log_samples = samples, log_samples
 
     @property
     def log_samples(self) -> Tensor:
@@ -63,50 +60,34 @@ class Predictive(Uncertain):
         return self.samples.shape[1]
 
     def __getitem__(self, index: Any) -> "Predictive":
-        return self._combined(
-            [self], lambda found, rows: found[0][:, index] if rows == 1 else found[0][index]
-        )
+        return Predictive(self.samples[:, index])
 
     def to(self, *args: Any, **kwargs: Any) -> "Predictive":
         """Change the device or the dtype; see ``torch.Tensor.to``."""
-        return self._combined([self], lambda found, _: found[0].to(*args, **kwargs))
+        return Predictive(self.samples.to(*args, **kwargs))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> "Predictive":
         """Concatenate the predictions of several batches."""
-        return cls._combined(predictions, torch.cat)
+        return Predictive(torch.cat([p.samples for p in predictions], 1))
 
     @staticmethod
     def pool(predictions: Sequence["Predictive"]) -> "Predictive":
         """Combine the samples of several predictions of the same rows."""
-        return Predictive._combined(predictions, lambda found, _: torch.cat(found))
+        return Predictive(torch.cat([p.samples for p in predictions]))
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "Predictive":
         """Return the mean of several predictions for each sample."""
         return cls(torch.stack([p.samples for p in predictions]).mean(0))
 
-    @classmethod
-    def _combined(
-        cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
-    ) -> "Predictive":
-        """Combine the tensors of several predictions.
-
-        The arguments of ``combine`` are the tensors and the dimension of the rows.
-        """
-        logs = [p._log_samples for p in predictions if p._log_samples is not None]
-        full = combine(logs, 1) if len(logs) == len(predictions) else None
-        return Predictive(combine([p.samples for p in predictions], 1), full)
-
 
 class DirichletPredictive(Predictive):
-    """Prediction with a Dirichlet distribution for each row.
-
-    The uncertainties are computed in closed form. The samples are for ensembles.
+    """Prediction with a Dirichlet distribution for each row, and uncertainties in closed form.
 
     Args:
         concentration: The parameters of the Dirichlet distributions, of shape ``(N, K)``.
-        samples: The number of samples, or the samples.
+        samples: The number of samples, or the samples, which are used by ensembles.
 
     Example:
         >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)  # uniform on the simplex
@@ -116,9 +97,7 @@ class DirichletPredictive(Predictive):
 
     def __init__(self, concentration: Tensor, samples: int | Tensor = 10) -> None:
         if isinstance(samples, int):
-            samples = torch.distributions.Dirichlet(concentration, validate_args=False).sample(
-                (samples,)
-            )
+            samples = Dirichlet(concentration, validate_args=False).sample((samples,))
         super().__init__(samples)
         self.concentration = concentration
 
@@ -129,13 +108,28 @@ class DirichletPredictive(Predictive):
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
-        total = entropy(self.probabilities)
-        strength = self.concentration.sum(-1)
-        expected = torch.digamma(strength + 1) - (
-            self.probabilities * torch.digamma(self.concentration + 1)
-        ).sum(-1)
+        p, total = self.probabilities, entropy(self.probabilities)
+        mean_log = (p * torch.digamma(self.concentration + 1)).sum(-1)
+        expected = torch.digamma(self.concentration.sum(-1) + 1) - mean_log  # in nats
         aleatoric = torch.minimum(expected.clamp_min(0) / math.log(2), total)
         return Uncertainty(total, aleatoric, total - aleatoric)
+
+    def __getitem__(self, index: Any) -> "DirichletPredictive":
+        return DirichletPredictive(self.concentration[index], self.samples[:, index])
+
+    def to(self, *args: Any, **kwargs: Any) -> "DirichletPredictive":
+        """Change the device or the dtype; see ``torch.Tensor.to``."""
+        tensors = (t.to(*args, **kwargs) for t in (self.concentration, self.samples))
+        return DirichletPredictive(*tensors)
+
+    @classmethod
+    def concatenate(cls, predictions: Sequence[Any]) -> Predictive:
+        """Concatenate the predictions of several batches; some may have no concentration."""
+        joined = Predictive.concatenate(predictions)
+        if not all(isinstance(p, DirichletPredictive) for p in predictions):
+            return joined  # the model is not fitted yet
+        concentration = torch.cat([p.concentration for p in predictions])
+        return DirichletPredictive(concentration, joined.samples)
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
@@ -146,14 +140,3 @@ class DirichletPredictive(Predictive):
         mean = torch.stack([p.probabilities for p in predictions]).mean(0)
         strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
         return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))
-
-    @classmethod
-    def _combined(
-        cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
-    ) -> Predictive:
-        if not all(isinstance(p, cls) for p in predictions):  # a network is not fitted yet
-            return Predictive._combined(predictions, combine)
-        return cls(
-            combine([p.concentration for p in predictions], 0),
-            combine([p.samples for p in predictions], 1),
-        )

@@ -19,16 +19,10 @@ from creinn.nn.registry import family
 
 _CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
-"""All classes that can be saved, by name.
-
-The first argument of a constructor is the network or the members, the others are ``options()``.
-"""
+"""All classes that can be saved, by name. They are built from a network or members, and options."""
 
 SOUND_RADII = 0.01
-"""Initial scale of the radii in sound mode.
-
-With full radii, the credal sets of a wide network are the whole simplex and cannot be trained.
-"""
+"""Scale of the initial radii in sound mode, without which the credal sets would be vacuous."""
 
 
 def build_classifier(

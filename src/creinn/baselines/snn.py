@@ -22,8 +22,8 @@ class SNN(Classifier):
         num_logits: The number of logits ``K``. The default is the size of the last parameter of the
             network.
         logit_norm: If True, batch norm is applied to the logits.
-        temperature: If True, the logits are divided by the temperature that minimizes the log loss
-            on the validation data; see :mod:`creinn.classifier.temperature`.
+        temperature: If True, the logits are divided by a temperature, which is fitted to the
+            validation data; see :mod:`creinn.classifier.temperature`.
     """
 
     prediction_type: type[Prediction] = Predictive
@@ -48,11 +48,9 @@ class SNN(Classifier):
     def options(self) -> dict[str, Any]:
         """Return the arguments of the constructor except for the network."""
         options = super().options()
-        return (
-            {**options, "temperature": self.temperature.is_on}
-            if "temperature" in options
-            else options
-        )
+        if "temperature" in options:
+            options["temperature"] = self.temperature.is_on
+        return options
 
     def forward(self, x: Tensor) -> Predictive:
         """Return the prediction, with one sample for each row."""
@@ -71,16 +69,13 @@ class SNN(Classifier):
         """Fit the temperature to the validation data if ``temperature`` is True."""
         if held_out is not None and self.temperature.is_on:
             self.eval()
-            found = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
+            rows = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
             self.temperature.fit(
-                found, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities
+                rows, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities
             )
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss of a batch in training.
-
-        Instead of a prediction, the logits are returned if a subclass does not override ``loss``.
-        """
+        """Return the prediction, or logits if ``loss`` is not overridden, and the loss."""
         if type(self).loss is not SNN.loss:
             return super().batch_loss(x, target, weight)
         logits = self.temperature(self.normed_logits(x).squeeze(0))
@@ -113,8 +108,8 @@ def check_tensor(x: Inputs) -> Tensor:
     if isinstance(x, Tensor):
         return x
     raise TypeError(
-        f"The inputs of a baseline must be a tensor, but this is of type {type(x).__name__}. If "
-        "it is an Interval, use x.center."
+        f"The inputs of a baseline must be a tensor, got {type(x).__name__}. For an Interval, use "
+        "x.center."
     )
 
 
