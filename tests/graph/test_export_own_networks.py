@@ -96,7 +96,7 @@ def test_layers_without_an_interval_version_are_exported(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("middle", "ending", "token"), [(Inverse, "onnx", "svd"), (Branch, "pt2", "'1'")]
+    ("middle", "ending", "token"), [(Inverse, "onnx", "svd"), (Branch, "pt2", "export")]
 )
 def test_network_that_cannot_be_exported_raises(tmp_path, middle, ending, token):
     model, _ = fitted(nn.Sequential(nn.Linear(4, 8), middle(), nn.Linear(8, 3)), (4,))

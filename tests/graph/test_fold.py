@@ -294,22 +294,29 @@ def test_outputs_of_modules():
 
 
 def test_unknown_outputs_raise():
+    network = torch.nn.Sequential(inn.Linear(3, 3), inn.ReLU())
+    with pytest.raises(GraphError, match="Linear"):
+        fold(network, [inn.Linear(3, 3)])
+
+
+@torch.no_grad()
+def test_outputs_of_functions_and_of_the_last_call():
     class Plain(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.layer = inn.Linear(3, 3)
 
         def forward(self, x):
-            return functions.relu(self.layer(x))
+            return functions.relu(self.layer(self.layer(x)))
 
-    network = torch.nn.Sequential(Plain(), inn.Linear(3, 3))
-    with pytest.raises(GraphError, match="0: Plain"):
-        fold(network, at=["0"])
-    with pytest.raises(GraphError, match="Linear"):
-        fold(network, [inn.Linear(3, 3)])
-    layer = inn.Linear(3, 3)
-    with pytest.raises(GraphError, match="0 is called 2 times"):
-        fold(torch.nn.Sequential(layer, inn.ReLU(), layer), at=["0"])
+    torch.manual_seed(0)
+    network = randomise(torch.nn.Sequential(Plain(), inn.Linear(3, 3)))
+    x = Interval._of_point(torch.randn(4, 3).double())
+    (last, output), logits = fold(network, at=["0.layer", "0"]).outputs_and_logits(x)
+    layer = network[0].layer
+    assert_same(last, layer(layer(x)))
+    assert_same(output, network[0](x))
+    assert_same(logits, network(x))
 
 
 def test_norm_without_running_statistics_is_not_folded():
@@ -388,12 +395,11 @@ def test_convolution_to_one_pixel(layer, sizes):
     expected, elsewhere = layer(x), layer(other)
     assert set(expected.shape[2:]) == {1}
     product = Product(layer)
-    torch.testing.assert_close(product(x), expected)
-    product.prepare(sizes)
-    torch.testing.assert_close(product(x), expected)
+    for _ in range(2):
+        torch.testing.assert_close(product(x), expected)
     torch.testing.assert_close(product(other), elsewhere)
     if set(layer.kernel_size) != {1}:
-        layer.weight.fill_(torch.nan)  # the weight is not used after the preparation
+        layer.weight.fill_(torch.nan)  # the weight is not used after the first call
         torch.testing.assert_close(product(x), expected)
 
 

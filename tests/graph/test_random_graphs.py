@@ -13,7 +13,7 @@ import graph_cases
 import reference
 from creinn import convert, interval
 from creinn.graph.fold import fold
-from creinn.graph.trace import _trace_in
+from creinn.graph.trace import _StrictTracer
 from creinn.interval import Interval
 from creinn.nn import functional as functions
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -112,7 +112,9 @@ def test_all_traced_operations_are_drawn():
     network = Network(
         [Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)]
     )
-    used = {node.meta["target"] for node in _trace_in(network, False, ("ordinary",)).nodes}
+    tracer = _StrictTracer(network.eval(), ("ordinary",))
+    graph = tracer.trace(torch.nn.Sequential(network))
+    used = {node.meta["target"] for node in graph.nodes}
     ours = {*functions.FUNCTIONS.values(), interval.cat, interval.stack}
     renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # which are recorded under another name
     assert set(functions.TARGETS) - ours - renamed - used == set()

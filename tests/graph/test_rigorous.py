@@ -246,7 +246,7 @@ def test_errors(tmp_path):
         form.train()
     with pytest.raises(TypeError, match="moved"):
         form.double()
-    with pytest.raises(TypeError, match="saved"):
+    with pytest.raises(TypeError, match="RigorousModel"):
         form.save(tmp_path)
     with pytest.raises(TypeError, match="RigorousModel"):
         creinn.export(form, tmp_path / "model.pt2")

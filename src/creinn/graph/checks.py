@@ -20,24 +20,15 @@ _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, fx.GraphModule)
 _REASONS = {
     "(log)?softmax": "CreINN applies Interval SoftMax itself; let the network return logits",
-    "(layer|group|rms|instance|localresponse)norm": (
-        "it normalises with statistics of the sample itself, which has no interval version"
-    ),
-    "multiheadattention|scaleddotproductattention|transformer": (
-        "it multiplies activations by a softmax of activations, which has no interval version"
-    ),
+    "(layer|group|rms|instance|localresponse)norm": "it needs statistics of the sample itself",
+    "multiheadattention|scaleddotproductattention|transformer": "it multiplies activations",
     "(rnn|lstm|gru)(cell)?$": "recurrent layers have no interval version",
-    "(gt|ge|lt|le|eq|ne)$": (
-        "the forward pass may not depend on values that it computes from its input"
-    ),
+    "(gt|ge|lt|le|eq|ne)$": "the forward pass may not depend on values that it computes",
 }
 
 
 class GraphError(ValueError):
-    """Error for a network that is not a graph of known layers and functions.
-
-    The message contains the place and the reason.
-    """
+    """Error for a network that is not a graph of known layers and functions."""
 
 
 def check_paths(paths: Iterable[Any]) -> None:
@@ -45,12 +36,10 @@ def check_paths(paths: Iterable[Any]) -> None:
     for path in paths:
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
             raise GraphError(
-                f"{path!r}: the path of a layer may contain letters, digits, '_' and '-' only. "
-                "Rename the layer."
+                f"{path!r}: a path may contain letters, digits, '_' and '-' only. Rename the layer."
             )
-        first = path.partition(".")[0]
-        if hasattr(fx.GraphModule, first):
-            raise GraphError(f"{path!r}: torch.fx reserves the name {first!r}. Rename the layer.")
+        if hasattr(fx.GraphModule, path.partition(".")[0]):
+            raise GraphError(f"{path!r}: torch.fx reserves the first name. Rename the layer.")
 
 
 def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
@@ -73,61 +62,45 @@ def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
 def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
     """Return whether the result of the function ``name`` is a value or a size.
 
-    The arguments in :data:`creinn.nn.functional.OPERANDS` can be values. The other arguments must
-    be constants or sizes.
-
     Raises:
         ValueError: If the function is unknown or does not support the arguments.
     """
     if name not in FUNCTIONS:
         raise ValueError(f"unknown function {name!r}")
     function = FUNCTIONS[name]
-    try:
-        bound = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise ValueError(f"{name} cannot be called like this: {error}") from error
     nodes: list[fx.Node] = []
-    fx.node.map_arg(list(bound.values()), nodes.append)
+    fx.node.map_arg([args, dict(kwargs)], nodes.append)
     if not nodes:
         raise ValueError(f"{name} is called on constants alone")
-    if name in ON_SIZES and all(kinds[node] == "size" for node in nodes):
-        return "size"
-    for argument, given in bound.items():
-        check = _check_operand if argument in OPERANDS[name] else _check_constant
-        check(name, argument, given, kinds)
-    if hasattr(function, "layer") and len(nodes) == 1:
-        options = {argument: given for argument, given in bound.items() if argument != "input"}
-        try:  # the interval layer raises for options that it does not support
-            function.layer(**options)
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+        if name in ON_SIZES and all(kinds[node] == "size" for node in nodes):
+            return "size"
+        for argument, given in bound.items():
+            check = _check_operand if argument in OPERANDS[name] else _check_constant
+            check(name, argument, given, kinds)
+        if hasattr(function, "layer") and len(nodes) == 1:
+            del bound["input"]
+            function.layer(**bound)  # raises for options without an interval version
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be called like this: {error}") from error
     return "size" if name in TO_SIZES else "value"
 
 
 def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
-    expected = "a value that the network computes"
-    if argument == "tensors":
-        good = isinstance(given, list | tuple) and all(kinds.get(x) == "value" for x in given)
-        expected = f"a list, each entry {expected},"
-    elif isinstance(given, fx.Node):
-        good = kinds[given] == "value" or "other" in OPERANDS[name]
-    else:
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        good = is_number and "other" in OPERANDS[name]
-    if not good:
-        raise ValueError(f"{name} needs {expected} as {argument!r}, got {given!r}")
+    entries = given if argument == "tensors" else [given]
+    for entry in entries if isinstance(entries, list | tuple) else [None]:
+        is_number = isinstance(entry, int | float) and not isinstance(entry, bool)
+        is_size = kinds.get(entry) == "size" or is_number
+        if not (kinds.get(entry) == "value" or (is_size and "other" in OPERANDS[name])):
+            raise ValueError(f"{name} needs computed values as {argument!r}, got {given!r}")
 
 
 def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     def check(leaf: Any) -> None:
-        if isinstance(leaf, fx.Node):
-            if kinds[leaf] != "size":
-                raise ValueError(
-                    f"{name} needs a constant as {argument!r}, "
-                    "but the network computes it from its input"
-                )
-        elif not (leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)):
-            raise ValueError(f"{name} does not take {leaf!r} as {argument!r}")
+        is_plain = leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)
+        if not (is_plain or kinds.get(leaf) == "size"):
+            raise ValueError(f"{name} needs a constant as {argument!r}, got {leaf!r}")
 
     fx.node.map_aggregate(given, check)  # check each element of lists, tuples and slices
 
@@ -135,8 +108,8 @@ def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
 def why_unknown(name: str) -> str:
     """Return the reason why the layer or function has no interval version."""
     plain = name.replace("_", "").lower()
-    known = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
-    return next(known, "it is not a known layer or function")
+    reasons = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
+    return next(reasons, "it is not a known layer or function")
 
 
 def place(path: str, module: torch.nn.Module) -> str:

@@ -1,13 +1,12 @@
-"""Compilation of trained models for faster or rigorous inference.
+"""Compilation of a CreINN or an Ensemble for faster or rigorous inference.
 
-The input is a CreINN or an Ensemble. The output is a classifier with the same interface. Its
-networks are folded, or they are evaluated with outward rounding. An ordinary network is not folded
-if it is not a graph of known layers, or if its logits layer was given by name.
+The result has the same interface. Its networks are folded, or evaluated with outward rounding. An
+ordinary network is not folded if it is not a graph of known layers, or if its logits layer was
+given by name.
 """
 
 import copy
-from timeit import timeit
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -17,26 +16,23 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.credal import CredalClassifier, Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.fitted_on import FittedOn
-from creinn.classifier.inputs import first_rows
-from creinn.classifier.network import LOCK, as_logits, find_logits_layer, recording
+from creinn.classifier.network import LOCK, as_logits, find_logits_layer
 from creinn.credal.credal_set import CredalSet
 from creinn.distance.feature_layers import HEAD, TOKENS
 from creinn.graph import rigorous as exact
 from creinn.graph.checks import GraphError
-from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, find_node, fold
+from creinn.graph.fold import FoldedFull, FoldedNetwork, find_node, fold
 from creinn.graph.native import NativeFull, join_sums
 from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.registry import known_families
 
-_FORMATS = (torch.contiguous_format, torch.channels_last)
-
 
 def compile(
     model: CreINN | Ensemble,
     example: Inputs | None = None,
-    memory_format: torch.memory_format | Literal["auto"] = "auto",
+    memory_format: torch.memory_format = torch.channels_last,
     torch_compile: bool = False,
     native: bool = True,
     rigorous: bool = False,
@@ -49,11 +45,9 @@ def compile(
 
     Args:
         model: A trained CreINN, or an ensemble of them.
-        example: An example of the inputs, to prepare the convolutions for the size of the images
-            and to choose the memory format. Other sizes are slower.
-        memory_format: The memory format of the images and of the weights of 2d convolutions, or
-            ``"auto"`` for the faster of ``torch.contiguous_format`` and ``torch.channels_last`` on
-            ``example``. Without an example, it is the first one.
+        example: An example of the inputs, which prepares the convolutions for the size of the
+            images. The default is the first input.
+        memory_format: The memory format of the images and of the weights of 2d convolutions.
         torch_compile: Whether to use ``torch.compile``, which requires a compiler.
         native: Whether to use :mod:`creinn.native`, if it is available, for convolutions with more
             than one output pixel. It is not used with ``torch_compile``.
@@ -62,8 +56,8 @@ def compile(
 
     Raises:
         TypeError: If the class of the model is not supported.
-        ValueError: If the memory format is unknown, if an interval network cannot be traced
-            (``GraphError``), or if ``rigorous`` is not supported by the model or ``torch_compile``.
+        ValueError: If an interval network cannot be traced (``GraphError``), or if ``rigorous`` is
+            not supported.
 
     Example:
         >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
@@ -72,19 +66,13 @@ def compile(
     """
     if not isinstance(model, CreINN | Ensemble):
         raise TypeError(f"compile expects a CreINN or an Ensemble, got {type(model).__name__}.")
-    if memory_format not in ("auto", *_FORMATS):
-        raise ValueError(f"Unknown memory format {memory_format!r}; choose one of {_FORMATS}.")
     if rigorous and torch_compile:
         raise ValueError("Choose rigorous or torch_compile; they cannot be combined.")
     if rigorous:
         return RigorousModel(model)
-    compiled = Compiled(model, native and not torch_compile)
+    compiled = Compiled(model, native and not torch_compile, memory_format=memory_format)
     if example is not None:
-        compiled.prepare(example)
-    if memory_format != "auto":
-        compiled.set_memory_format(memory_format)
-    elif example is not None:
-        compiled.set_memory_format(_faster(compiled, example))
+        compiled(example)
     if torch_compile:
         for part in compiled.modules():
             if isinstance(part, fx.GraphModule):
@@ -93,21 +81,17 @@ def compile(
 
 
 def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None":
-    """Compile a model for inputs of the size of ``x`` without measurements.
+    """Compile a model for the compile cache, or return ``None`` if it cannot be compiled.
 
-    Return ``None`` if the class of the model is not CreINN or Ensemble, because a subclass may
-    compute something else, or if a network raises a ``GraphError``.
+    A subclass is not compiled, because it may compute something else.
     """
-    credal = [part for part in model.modules() if isinstance(part, CredalClassifier)]
-    if any(type(part) not in (CreINN, Ensemble) for part in credal):
+    classifiers = [part for part in model.modules() if isinstance(part, CredalClassifier)]
+    if any(type(part) not in (CreINN, Ensemble) for part in classifiers):
         return None
     try:
-        compiled = Compiled(model, must_fold=True)
+        return Compiled(model, must_fold=True)
     except GraphError:
         return None
-    compiled.prepare(first_rows(x, 1))
-    compiled.set_memory_format(torch.channels_last)
-    return compiled
 
 
 class InferenceModel(CredalClassifier):
@@ -129,10 +113,6 @@ class InferenceModel(CredalClassifier):
             raise ValueError("A compiled model cannot be trained. Train the original model.")
         return super().train(False)
 
-    def save(self, *args: object, **kwargs: object) -> None:
-        """Raise a ``TypeError``, because the model cannot be saved."""
-        raise TypeError("A compiled model cannot be saved. Save the original model.")
-
 
 # Folded networks.
 
@@ -141,20 +121,26 @@ class Compiled(InferenceModel):
     """A model with folded networks, always in eval mode; see :func:`compile`."""
 
     def __init__(
-        self, model: CreINN | Ensemble, native: bool = True, must_fold: bool = False
+        self,
+        model: CreINN | Ensemble,
+        native: bool = True,
+        must_fold: bool = False,
+        memory_format: torch.memory_format = torch.channels_last,
     ) -> None:
         super().__init__(model)
-        for member in model.modules():
-            if isinstance(member, CreINN):
-                member.check_distance()
+        for member in _members(model):
+            member.check_distance()
         with LOCK:
             self.model = _folded_copy(model, native, must_fold)
         for part in self.model.modules():
             if isinstance(part, FittedOn):
                 part.parts = {}  # the weights of the copy do not change
-            if isinstance(part, CreINN):
-                part.is_checked = True  # a folded network cannot be inspected
-        self.memory_format = torch.contiguous_format
+        for member in _members(self.model):
+            member.is_checked = True  # a folded network cannot be inspected
+        self.memory_format = memory_format
+        for weight in self.parameters():
+            if weight.ndim == 4:
+                weight.data = weight.data.contiguous(memory_format=memory_format)
         self.requires_grad_(False).eval()
 
     def forward(self, x: Inputs) -> CredalSet:
@@ -167,52 +153,32 @@ class Compiled(InferenceModel):
         x = x.detach()
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
-    def prepare(self, example: Inputs) -> None:
-        """Prepare the convolutions for images of this size; see :class:`Product`."""
-        parts = [part for part in self.modules() if isinstance(part, Product) and part.is_prepared]
-        if not parts:
-            return
-        with recording(parts) as calls:
-            self(example)
-        for call in calls:
-            call.module.prepare(tuple(call.inputs[0].shape[2:]))  # type: ignore[operator]
 
-    def set_memory_format(self, memory_format: torch.memory_format) -> None:
-        """Set the memory format of the images and of the weights of 2d convolutions."""
-        self.memory_format = memory_format
-        for weight in self.parameters():
-            if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=memory_format)
+def _members(model: torch.nn.Module) -> list[CreINN]:
+    return [part for part in model.modules() if isinstance(part, CreINN)]
 
 
 def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
+    """Return a copy with folded networks; the norm of an interval network is folded too."""
     instead: dict[int, torch.nn.Module] = {}  # replacements of parts in the copy
-    for member in model.modules():
-        if not isinstance(member, CreINN):
+    for member in _members(model):
+        try:
+            instead[id(member.network)] = _folded(member, native)
+        except GraphError:
+            if must_fold or (member.is_interval and member.logits_layer is None):
+                raise
             continue
-        if (folded := _folded(member, native)) is not None:
-            instead[id(member.network)] = folded
-            instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
-        elif must_fold:
-            raise GraphError(f"{type(member.network).__name__} is not folded.")
+        if member.is_interval:
+            instead[id(member.norm)] = inn.Identity()
     return copy.deepcopy(model, instead)
 
 
-def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
-    """Return the folded network of a CreINN, or ``None`` if it cannot be folded.
-
-    An interval network is folded with its norm.
-    """
+def _folded(member: CreINN, native: bool) -> torch.nn.Module:
     if member.logits_layer is not None:
-        return None  # the logits are computed inside the graph
+        raise GraphError("The network is not folded, because its logits layer is given by name.")
     parts = [member.network, member.norm] if member.is_interval else [member.network]
     full = NativeFull if native else FoldedFull
-    try:
-        folded = fold(torch.nn.Sequential(*parts), _feature_layers(member), full)
-    except GraphError:
-        if member.is_interval:
-            raise
-        return None
+    folded = fold(torch.nn.Sequential(*parts), _feature_layers(member), full)
     join_sums(folded.graph if isinstance(folded, FoldedNetwork) else folded)
     return folded
 
@@ -220,41 +186,17 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
 def _feature_layers(member: CreINN) -> list[str | torch.nn.Module]:
     """Return the feature layers in a ``Sequential`` that starts with the network."""
     places = member.feature_layers or () if member.distance_radius is not None else ()
-    return [
-        find_logits_layer(member.network, member.logits_layer)
-        if place == HEAD
-        else f"0.{place.removesuffix(TOKENS)}"
-        for place in places
-    ]
-
-
-def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:
-    """Return the memory format with the smallest of three measurements."""
-    times = []
-    for memory_format in _FORMATS * 3:
-        compiled.set_memory_format(memory_format)
-        times.append(_seconds(compiled, example))
-    return _FORMATS[times.index(min(times)) % 2]
-
-
-def _seconds(compiled: Compiled, example: Inputs) -> float:
-    """Return the time of three calls, after two calls for warm-up."""
-
-    def call() -> None:
-        compiled(example).lower.sum().item()  # wait for the device
-
-    timeit(call, number=2)
-    return timeit(call, number=3)
+    head: Any = None
+    if HEAD in places:
+        head = find_logits_layer(member.network, member.logits_layer)
+    return [head if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
 
 
 # Networks with outward rounding.
 
 
 class RigorousModel(InferenceModel):
-    """A model with credal sets that are valid in floating point.
-
-    It has the same interface as the model and runs on a CPU. It cannot be trained, moved or saved.
-    """
+    """A model on a CPU with credal sets that are valid in floating point; see :func:`compile`."""
 
     def __init__(self, model: CreINN | Ensemble) -> None:
         super().__init__(model)
@@ -323,8 +265,8 @@ class RigorousMember:
 def _check_sound(model: CreINN) -> None:
     if not model.is_interval:
         raise ValueError(
-            "Rigorous bounds need an interval network, found an ordinary one. Convert it with "
-            "creinn.convert(network, 1e-30, 'sound'), and fit the distance to the result."
+            "Rigorous bounds need an interval network. Call convert(network, 1e-30, 'sound') "
+            "and fit the distance to the result."
         )
     norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
     if modes := {model.mode, *(layer.mode for layer in norms)} - {"sound"}:

@@ -37,8 +37,8 @@ def convert(
 
     The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a single layer.
     The paths, state keys, shared layers, device, dtype, ``requires_grad`` and training flags are
-    the same. A radius is trained if its weight is trained. Layers that are not called in the
-    forward pass are removed. Functional dropout that depends on the mode is replaced by a layer.
+    the same. Layers that are not called in the forward pass are removed. Functional dropout that
+    depends on the mode is replaced by a layer.
 
     Args:
         module: A network with one input that returns logits. It consists of ``torch.nn`` layers
@@ -48,22 +48,31 @@ def convert(
             radii, it is relative to the magnitude of each weight.
         mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"`` the result
             encloses the original network, but the radii vanish with the depth.
-        layers: The family of the interval layers, or its name: ``"interval"`` (:mod:`creinn.nn`) or
-            ``"relative"`` (:mod:`creinn.nn.relative`).
+        layers: The family of the layers: ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
+            (:mod:`creinn.nn.relative`), or one of these modules.
 
     Raises:
         ConversionError: If a part of the network is not known.
         ValueError: If ``radius`` is not positive, or is not below 1 for relative radii, or if the
             mode or the family is unknown.
-        TypeError: If ``module`` is not a module.
 
     Example:
         >>> ordinary = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
         >>> convert(ordinary)(torch.zeros(2, 4)).shape
         torch.Size([2, 8])
     """
-    family = _check_options(module, radius, mode, layers)
-    traced = _trace_ordinary(module)
+    family = layers if isinstance(layers, str) else family_name(layers)
+    largest = MAX_RELATIVE_RADIUS if family == "relative" else math.inf
+    if family not in INTERVAL_FAMILIES:
+        raise ValueError(f"Unknown family {layers!r}; choose 'interval' or 'relative'.")
+    if not (0 < radius <= largest and math.isfinite(radius)):
+        raise ValueError(f"radius must be positive and at most {largest}, got {radius}.")
+    if mode not in get_args(Mode):
+        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
+    try:
+        traced = _trace_ordinary(module)
+    except GraphError as error:
+        raise ConversionError(f"Cannot convert {error}") from error
     twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
         raise ConversionError(f"{type(module).__name__} has no layer with weights.")
@@ -79,45 +88,37 @@ def convert(
     return network
 
 
-def _check_options(module: Any, radius: float, mode: Mode, layers: Family | str) -> str:
-    """Check the arguments of :func:`convert`, and return the name of the family."""
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
-    family = layers if isinstance(layers, str) else family_name(layers)
-    if family not in INTERVAL_FAMILIES:
-        raise ValueError(
-            f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'."
-        )
-    largest = MAX_RELATIVE_RADIUS if family == "relative" else math.inf
-    if not (0 < radius <= largest and math.isfinite(radius)):
-        raise ValueError(f"radius must be positive and at most {largest}, got {radius}.")
-    if mode not in get_args(Mode):
-        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
-    return family
-
-
 def _trace_ordinary(module: torch.nn.Module) -> Traced:
-    """Trace an ordinary network, or return the graph of a single layer."""
-    try:
-        if family_of(module) == "ordinary":
-            if why := why_refused(module, ("ordinary",)):
-                raise GraphError(f"{place('', module)}: {why}")
-            graph = fx.Graph()
-            graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
-            traced = Traced(graph, {"layer": module})
-        else:
-            traced = trace(module, ("ordinary",))
-        _check_parameters(traced)
-    except GraphError as error:
-        raise ConversionError(f"Cannot convert {error}") from error
+    """Trace an ordinary network, or return the graph of a single layer.
+
+    Raises:
+        GraphError: If the network is unknown, or if two layers share a parameter.
+    """
+    if family_of(module) == "ordinary":
+        if why := why_refused(module, ("ordinary",)):
+            raise GraphError(f"{place('', module)}: {why}")
+        graph = fx.Graph()
+        graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
+        traced = Traced(graph, {"layer": module})
+    else:
+        traced = trace(module, ("ordinary",))
+    owner: dict[Tensor, tuple[str, torch.nn.Module]] = {}
+    for path, layer in traced.layers.items():
+        for name, parameter in layer.named_parameters():
+            first, other = owner.setdefault(parameter, (f"{path}.{name}", layer))
+            if other is not layer:
+                raise GraphError(
+                    f"{path}.{name}: it is the same parameter as {first} of another layer. "
+                    "Share the whole layer, or copy the parameter."
+                )
     return traced
 
 
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """Return a CreINN with the weights of a trained SNN or CreINN.
+    """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
 
-    The weights are shared. The options of the result are ``form``. If ``needs_radii`` is true, an
-    ordinary network is converted to an interval network.
+    The weights are shared. If ``needs_radii`` is true, an ordinary network is converted to an
+    interval network.
 
     Raises:
         ValueError: If the network cannot be converted, or is an interval network of another mode.
@@ -128,12 +129,11 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
             f"The model to start from was trained with mode={model.mode!r}. Pass the same mode."
         )
     if needs_radii and not is_interval:
-        ordinary = (
-            torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
-        )
-        twin = convert(ordinary.eval(), mode=form["mode"])
+        network = model.network
+        if model.logit_norm:
+            network = torch.nn.Sequential(network, model.norm)
         options = {"num_logits": model.num_logits, "logit_norm": False, **form}
-        return CreINN.from_options(twin, **options).eval()
+        return CreINN.from_options(convert(network.eval(), mode=form["mode"]), **options).eval()
     options = {"num_logits": model.num_logits, "logit_norm": model.logit_norm, **form}
     made = CreINN.from_options(model.network, **options)
     made.norm.load_state_dict(model.norm.state_dict())
@@ -151,31 +151,11 @@ def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.n
     return interval
 
 
-def _check_parameters(traced: Traced) -> None:
-    """Raise a :class:`GraphError` for parameters that are complex or shared.
-
-    A parameter is shared if it belongs to two layers. A layer may occur several times.
-    """
-    owner: dict[Tensor, tuple[str, torch.nn.Module]] = {}
-    for path, layer in traced.layers.items():
-        for name, parameter in layer.named_parameters():
-            first, other = owner.setdefault(parameter, (f"{path}.{name}", layer))
-            if other is not layer:
-                raise GraphError(
-                    f"{path}.{name}: it is the same parameter as {first} of another layer. "
-                    "Share the whole layer, or copy the parameter."
-                )
-            if not parameter.is_floating_point():
-                raise GraphError(
-                    f"{path}.{name}: its dtype is {parameter.dtype}, expected a floating dtype."
-                )
-
-
 @torch.no_grad()
 def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii and the radius branches of the batch norms.
 
-    The initial radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is
+    The radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is
     relative. Here ``g`` is the growth up to the next batch norm, or up to the output in sound mode.
     The radius of the biases is 0. In the other modes the radius branch of a norm is the exact map
     divided by the growth since the last norm, so that the relative widths are constant.
@@ -209,10 +189,7 @@ def _magnitude(weight: Tensor) -> Tensor:
 
 
 def _growth(layer: torch.nn.Module | None) -> float:
-    r"""Return the growth of small relative radii in a layer.
-
-    It is :math:`\mathrm{mean}_o \lVert w_o \rVert_1 / \lVert w_o \rVert_2`.
-    """
+    """Return the growth of small relative radii: the mean of ``|w_o|_1 / |w_o|_2`` over rows."""
     if not isinstance(layer, IntervalParameters):
         return 1.0
     rows = layer.weight.detach().flatten(1).double()
@@ -237,9 +214,9 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
 
 
 def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
-    """Return the growth from each layer to the next norm, as the sum over the paths.
+    """Return the growth from each layer to the next norm, or to the output in sound mode.
 
-    In sound mode it is the growth from each layer to the output of the network.
+    The growth is summed over the paths.
     """
     found: dict[torch.nn.Module, float] = {}
     ahead: dict[fx.Node, float] = {}

@@ -6,11 +6,10 @@ this library. An ONNX graph uses single precision. The outputs are, in this orde
 - ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: the reachable bounds and the intersection
   probability;
 - ``label`` ``(N,)``: the index of the predicted class;
-- ``TU``, ``AU``, ``EU`` ``(N,)``: the exact total, aleatoric and epistemic uncertainty. They are
-  the binary measures for two classes and entropies in bits for more classes. The graph computes the
-  lower entropy from all vertices. For more than :data:`MOST_CLASSES` classes there is only ``TU``.
-  In this case ``AU`` can be computed with :meth:`creinn.CredalSet.lower_entropy`, or with
-  ``examples/entropy_numpy.py``, which only requires NumPy, and ``EU = TU - AU``;
+- ``TU``, ``AU``, ``EU`` ``(N,)``: the uncertainties, as in :class:`creinn.CredalSet`. For more than
+  :data:`MOST_CLASSES` classes there is only ``TU``, because the graph computes the lower entropy
+  from all vertices. In this case use :meth:`creinn.CredalSet.lower_entropy`, or
+  ``examples/entropy_numpy.py``, which only requires NumPy, for ``AU``, and ``EU = TU - AU``;
 - ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
 - ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set, which
   contains the true class with the coverage given to ``calibrate``;
@@ -23,7 +22,6 @@ import copy
 import io
 import json
 import logging
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,12 +50,6 @@ from creinn.graph.compile import compile
 from creinn.interval import Interval
 
 FORMATS = ("onnx", "pt2")
-_TORCH_WARNINGS = (  # warnings about the internals of torch
-    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    "The tensor attributes? .* assigned during export",  # the weights of an LSTM
-    "No complete tensor found in the group",  # buffers that are views of the same tensor
-    "# The axis name: rows will not be used",  # all inputs have the same number of rows
-)
 ABOUT = "creinn.json"  # the file in a .pt2 that contains the metadata of ONNX
 
 
@@ -69,22 +61,18 @@ def export(
     The input is ``x``, or ``x_lower`` and ``x_upper``, with any number of rows. The values must be
     finite and preprocessed as for the model. A dict has one input for each key, with the same name.
     A tuple has the inputs ``x_0``, ``x_1`` and so on. The outputs are described in
-    :mod:`creinn.graph.export`.
-
-    The names of the classes, the preprocessing and the version are saved in the file as JSON. In
-    ONNX they are the metadata ``class_names``, ``preprocessing`` and ``creinn``. In a ``.pt2`` file
-    they are in the extra file ``creinn.json``.
+    :mod:`creinn.graph.export`. The names of the classes, the preprocessing and the version are
+    saved as JSON: in ONNX as the metadata ``class_names``, ``preprocessing`` and ``creinn``, in a
+    ``.pt2`` file as the extra file ``creinn.json``.
 
     Args:
         model: A trained model, which is not changed.
         path: A file with the suffix ``.onnx`` or ``.pt2``. An existing file is replaced.
-        example: An example of the inputs with at least one row. It is a tensor, or an
-            :class:`Interval` for a graph with intervals. The default is a tensor of the size of the
-            first layer, if this layer is linear.
+        example: An example of the inputs with at least one row; an :class:`Interval` for a graph
+            with intervals. The default is a tensor of the size of the first layer, if it is linear.
 
     Raises:
-        TypeError: If the class of the model is not supported, or the network does not support the
-            example.
+        TypeError: If the class of the model or the type of the example is not supported.
         ValueError: If the suffix is unknown, if an example is required, or if torch cannot export
             an operation of the network. The message contains the name of the operation.
         RuntimeError: If a distance is not fitted, or if the model was changed after it was fitted
@@ -112,7 +100,7 @@ def export(
         write_bytes(path, _onnx(program, names, texts))
         return
     file = io.BytesIO()
-    with _quiet():
+    with _errors_of_torch():
         torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
     write_bytes(path, file.getvalue())
 
@@ -140,9 +128,8 @@ class _Graph(torch.nn.Module):
         quantiles: Tensor | None,
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.conformal = model, conformal
         self.join = join  # converts the tensors to the input of the model
-        self.conformal = conformal
         self.register_buffer("quantiles", quantiles)
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
@@ -150,13 +137,13 @@ class _Graph(torch.nn.Module):
         found = _outputs(sets)
         if self.quantiles is None or self.conformal is None:
             return found
-        score = self.conformal.score
+        score, bounds = self.conformal.score, (sets.lower, sets.upper)
         if score in UNITS:
-            widened = add_margin(sets.lower, sets.upper, self.quantiles, score)
+            widened = add_margin(*bounds, self.quantiles, score)
             found["widened_lower"], found["widened_upper"] = widened
         else:
-            bounds, usual = (sets.lower, sets.upper, sets.intersection), self.conformal.usual
-            scores = class_scores(score, *bounds, usual=usual)
+            usual = self.conformal.usual
+            scores = class_scores(score, *bounds, sets.intersection, usual=usual)
             found["conformal"] = scores <= self.quantiles
         return found
 
@@ -191,10 +178,7 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 def _program(
     model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
 ) -> tuple[ExportedProgram, list[str]]:
-    """Return the exported graph and the names of its inputs.
-
-    The number of rows is dynamic.
-    """
+    """Return a graph for any number of rows, and the names of its inputs."""
     dtype = _dtype(model)
     example = to_device(example, next(model.parameters()).device, dtype)
     if count_rows(example) == 1:  # with one row, the number of rows would be fixed
@@ -213,7 +197,7 @@ def _program(
         quantiles = (quantiles + conformal.tolerance(quantiles, dtype)).to(dtype)
     graph, rows = _Graph(form, join, conformal, quantiles), Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
-    with _quiet(), _named_errors(form):
+    with _errors_of_torch():
         program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
     return program, names
 
@@ -245,47 +229,30 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
         "output_names": list(program.call_spec.out_spec.context),
         "dynamic_shapes": (tuple({0: "rows"} for _ in names),),
     }
-    with _quiet(), _named_errors():
+    with _errors_of_torch():
         found: Any = torch.onnx.export(program, dynamo=True, verbose=False, **options)
     found.model.metadata_props.update(about)
     return found.model_proto.SerializeToString()
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Ignore the warnings of torch about its internals and about torchvision."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+def _errors_of_torch() -> Iterator[None]:
+    """Raise errors of torch as a :class:`GraphError`, and ignore warnings about its internals."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")  # of torchvision
     level = logger.level
-    with warnings.catch_warnings():
-        for message in _TORCH_WARNINGS:
-            warnings.filterwarnings("ignore", message)
-        logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
-
-
-@contextmanager
-def _named_errors(model: torch.nn.Module | None = None) -> Iterator[None]:
-    """Raise a :class:`GraphError` that names what torch cannot export."""
+    logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     except Exception as error:
-        chain: list[BaseException] = [error]
-        while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
-            chain.append(cause)
-        paths = {} if model is None else {id(vars(part)): p for p, part in model.named_modules()}
-        frames = [frame for one in chain for frame, _ in traceback.walk_tb(one.__traceback__)]
-        parts = [
-            frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward"
-        ]
-        modules = [id(vars(part)) for part in parts if isinstance(part, torch.nn.Module)]
-        found = (paths[module] for module in modules if module in paths)
-        deepest = max(found, key=lambda path: path.count("."), default="")
-        where = f"the module {deepest.rpartition('network.')[2]!r}" if deepest else "the model"
-        reason = (str(chain[-1]).strip() or type(chain[-1]).__name__).splitlines()[0]
-        raise GraphError(f"torch cannot export {where}: {reason} Replace this part.") from error
+        cause: BaseException = error
+        while (earlier := cause.__cause__ or cause.__context__) is not None:
+            cause = earlier
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise GraphError(f"torch cannot export the model: {reason} Replace this part.") from error
+    finally:
+        logger.setLevel(level)
 
 
 def _dtype(model: torch.nn.Module) -> torch.dtype:

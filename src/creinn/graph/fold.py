@@ -1,15 +1,15 @@
 """Folding of the layers of a trained network for inference.
 
-The result is a copy of the graph of a network with the same bounds and with fewer and larger
-operations. An affine interval layer, its batch norm and its ReLU are one :class:`FoldedLayer`. In
-eval mode a batch norm is affine in the center and in the radius, so it is multiplied into the
-rows of the block weight. The center and the radius are one tensor between these layers. A sum and
-its ReLU are one function. A batch norm after an ordinary convolution is part of its weights.
+The result is a copy of the graph of a network with the same bounds and fewer operations. An affine
+interval layer, its batch norm and its ReLU are one :class:`FoldedLayer`. In eval mode a batch norm
+is affine in the center and in the radius, so it is multiplied into the rows of the block weight.
+The center and the radius are one tensor between these layers. A sum and its ReLU are one function.
+A batch norm after an ordinary convolution is part of its weights.
 """
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor, fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
+from creinn.classifier.network import LOCK
 from creinn.graph.checks import GraphError
 from creinn.graph.trace import Traced, trace
 from creinn.interval import Interval
@@ -31,11 +32,8 @@ from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
 
 Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
-_IDLE = tuple(
-    getattr(family, name)
-    for family in (torch.nn, inn)
-    for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
-)
+_IDLE_NAMES = ("Identity", "Dropout", "Dropout1d", "Dropout2d")
+_IDLE = tuple(getattr(family, name) for family in (torch.nn, inn) for name in _IDLE_NAMES)
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
@@ -47,10 +45,7 @@ class FoldedNetwork(torch.nn.Module):
         self.graph = graph
 
     def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return the outputs of selected modules, and the logits.
-
-        See :func:`creinn.classifier.network.outputs_and_logits`.
-        """
+        """Return the outputs of the selected modules, and the logits."""
         *inner, logits = self.graph(x)
         return tuple(inner), logits
 
@@ -67,11 +62,10 @@ def fold(
     """Return a folded copy of a network in eval mode.
 
     The result is a :class:`FoldedNetwork` if there are additional outputs ``at``; see
-    :func:`find_node`. The class of layers with full radii is ``full``, or :class:`FoldedFull`.
+    :func:`find_node`. Layers with full radii are of the class ``full``, or :class:`FoldedFull`.
 
     Raises:
-        GraphError: If the network is not a graph of known layers and functions, or if a part of
-            ``at`` is not found.
+        GraphError: If the network is not a graph of known layers, or if ``at`` is not found.
     """
     traced = trace(network, known_families())
     graph = traced.graph
@@ -92,38 +86,23 @@ def fold(
             node.target, node.kwargs = sum_moments, {**node.kwargs, "relu": relu is not None}
             _absorb(node, relu)
     called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
-    kept = {path: _copied(layer) for path, layer in traced.layers.items() if path in called}
-    module = Traced(graph, kept).module("Folded").requires_grad_(False).eval()
+    layers = {path: _copied(layer) for path, layer in traced.layers.items() if path in called}
+    module = Traced(graph, layers).module("Folded").requires_grad_(False).eval()
     return FoldedNetwork(module).eval() if at else module
 
 
 def find_node(at: str | torch.nn.Module, network: torch.nn.Module, traced: Traced) -> fx.Node:
-    """Return the node for the output of a module or the input of a layer.
-
-    If ``at`` is a path, the node computes the output of that module, which must be a layer or end
-    with a layer. If ``at`` is a layer, the node computes its input.
+    """Return the node for the output of the module at a path, or for the input of a layer.
 
     Raises:
-        GraphError: If the layer is not in the graph, or if the module does not end with a layer.
+        GraphError: If the module is not called in the graph.
     """
-    calls = [node for node in traced.graph.nodes if node.op == "call_module"]
-    if not isinstance(at, str):
-        for node in calls:
-            if traced.layer(node) is at:
-                return node.all_input_nodes[0]
-        raise GraphError(f"The logits layer, {type(at).__name__}, is not called in the network.")
-    module, path, index, count = network.get_submodule(at), at, 0, 1
-    if family_of(module) is None:
-        inner = list(trace(module, known_families()).graph.nodes)
-        last = inner[-1].args[0]
-        if not (isinstance(last, fx.Node) and last.op == "call_module"):
-            raise GraphError(f"{at}: {type(module).__name__} does not end with a layer.")
-        same = [node for node in inner if node.target == last.target]
-        path, index, count = f"{at}.{last.target}", same.index(last), len(same)
-    found = [node for node in calls if node.target == path]
-    if len(found) != count:
-        raise GraphError(f"{path} is called {len(found)} times in the network, not {count} times.")
-    return found[index]
+    module = network.get_submodule(at) if isinstance(at, str) else at
+    paths = [path for path, part in network.named_modules() if part is module]
+    node = traced.outputs.get(paths[0]) if paths else None
+    if node is None:
+        raise GraphError(f"{at}: the network does not call this module, or it returns no tensor.")
+    return node if isinstance(at, str) else node.all_input_nodes[0]
 
 
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
@@ -140,7 +119,7 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
 def _fold_interval(
     node: fx.Node, layer: IntervalParameters, traced: Traced, full: "type[FoldedFull]"
 ) -> "FoldedLayer":
-    """Fold the layer of ``node`` and the layers after it, which are removed."""
+    """Fold the layer of ``node`` and the layers after it."""
     behind = _only_user(node, traced, IntervalBatchNorm)
     norm: Any = None if behind is None else traced.layer(behind)
     fits = norm is not None and norm.running_var is not None
@@ -149,22 +128,16 @@ def _fold_interval(
     _absorb(node, behind)
     relu = _only_user(node, traced, inn.ReLU)
     _absorb(node, relu)
-    (source,) = node.all_input_nodes
-    full = (full.on_inputs or full) if source.op == "placeholder" else full
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else full
-    # The general form is not needed if the folded form supports all inputs.
+    source = node.all_input_nodes[0]
+    before = traced.layer(source)
+    is_after_relu = before.relu if isinstance(before, FoldedLayer) else source.kwargs.get("relu")
     has_batch = norm is not None and len(norm._dims) == 1
-    if has_batch and (kind is FoldedRelative or _ends_in_relu(source, traced)):
-        return kind(layer, norm, relu is not None, None)
+    if has_batch and (kind is FoldedRelative or is_after_relu):
+        return kind(layer, norm, relu is not None, None)  # which supports all inputs
     parts = (layer, norm, None if relu is None else inn.ReLU())
     general = torch.nn.Sequential(*(_copied(part) for part in parts if part is not None))
     return kind(layer, norm, relu is not None, general)
-
-
-def _ends_in_relu(node: fx.Node, traced: Traced) -> bool:
-    """Return whether ``node`` is a folded layer or sum that ends with a ReLU."""
-    layer = traced.layer(node)
-    return layer.relu if isinstance(layer, FoldedLayer) else bool(node.kwargs.get("relu"))
 
 
 def _replace(node: fx.Node, traced: Traced, layer: torch.nn.Module) -> None:
@@ -198,23 +171,16 @@ def _copied(layer: torch.nn.Module) -> torch.nn.Module:
 class FoldedLayer(torch.nn.Module):
     """An affine interval layer with an optional batch norm and ReLU after it.
 
-    ``general`` contains the original layers for inputs that the folded form does not support.
+    ``general`` contains the original layers, for inputs that the folded form does not support.
     """
 
     _fold: Callable[[IntervalParameters, Maps | None], None]
     _product: Callable[[Interval], Tensor]  # (N, 2, O, ...) after the norm, in new memory
 
-    def __init__(
-        self,
-        layer: IntervalParameters,
-        norm: IntervalBatchNorm | None,
-        relu: bool,
-        general: torch.nn.Module | None,
-    ) -> None:
+    def __init__(self, layer: IntervalParameters, norm: Any, relu: bool, general: Any) -> None:
         super().__init__()
-        self.relu = relu
+        self.relu, self.general = relu, general
         self.magnitude = norm is not None and norm.mode == "paper"
-        self.general = general
         self._ndim = layer.weight.ndim
         with torch.no_grad():
             self._fold(layer, None if norm is None else norm.eval_maps())
@@ -231,8 +197,6 @@ class FoldedLayer(torch.nn.Module):
 
 class FoldedFull(FoldedLayer):
     """A layer with full radii: one product for intervals ``>= 0``, two for points."""
-
-    on_inputs: "ClassVar[type[FoldedFull] | None]" = None  # the class of the first layers
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
@@ -284,48 +248,46 @@ class FoldedRelative(FoldedLayer):
 
 
 class Product(torch.nn.Module):
-    """An ordinary layer; a matrix product for one output pixel (:func:`one_pixel`)."""
+    """An ordinary layer; a matrix product for one output pixel (:func:`one_pixel`).
+
+    The weights that this pixel uses are stored for the size of the first images.
+    """
 
     cropped: Tensor
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.layer = layer
-        self.sizes: tuple[int, ...] | None = None  # the size of the images for the cropped weight
+        self.sizes: tuple[int, ...] | None = None  # of the first images
         self.register_buffer("cropped", None)
         self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
-        self._pointwise = self._is_conv and all(size == 1 for size in layer.kernel_size)
+        self._is_pointwise = self._is_conv and set(layer.kernel_size) == {1}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of the layer."""
         layer, sizes = self.layer, tuple(x.shape[2:])
-        fits = self._pointwise or (self._is_conv and sizes == self.sizes)
+        if not self._is_conv:
+            return F.linear(x, layer.weight, layer.bias)
+        if self.sizes is None and not torch.compiler.is_compiling():
+            with LOCK:
+                self._prepare(sizes)
+        fits = self._is_pointwise or sizes == self.sizes
         window = one_pixel(layer, sizes) if fits else None
         if window is None:
-            operation = layer._conv_forward if self._is_conv else F.linear
-            return operation(x, layer.weight, layer.bias)
-        weight = layer.weight.flatten(1) if self._pointwise else self.cropped
+            return layer._conv_forward(x, layer.weight, layer.bias)
+        weight = layer.weight.flatten(1) if self._is_pointwise else self.cropped
         y = F.linear(x[(..., *window[1])].flatten(1), weight, layer.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
 
-    @property
-    def is_prepared(self) -> bool:
-        """Return whether :meth:`prepare` has an effect for some sizes."""
-        return self._is_conv and not self._pointwise
-
-    def prepare(self, sizes: tuple[int, ...]) -> None:
-        """Prepare the layer for images of a given size.
-
-        If the output has one pixel, a copy of the weights that this pixel uses is stored.
-        """
-        window = one_pixel(self.layer, sizes) if self.is_prepared else None
-        if window is not None:
-            self.sizes = sizes
+    def _prepare(self, sizes: tuple[int, ...]) -> None:
+        window = None if self._is_pointwise else one_pixel(self.layer, sizes)
+        if self.sizes is None and window is not None:
             self.cropped = self.layer.weight[(..., *window[0])].flatten(1).clone()
+        self.sizes = self.sizes or sizes  # after the weights, for other threads
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    """Return intervals from the center and the radius ``(N, 2, C, ...)`` after a ReLU.
+    """Return intervals from the center and the radius ``(N, 2, C, ...)``, after a ReLU if given.
 
     The tensor is changed in place. With ``magnitude`` the absolute value of the radius is used.
 
@@ -340,10 +302,7 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
-    """Return the sum of intervals or sizes, with an optional ReLU.
-
-    Intervals of the same shape are added as bounds, or as centers and radii.
-    """
+    """Return the sum of intervals or sizes, with an optional ReLU."""
     terms = (input, other)
     if all(isinstance(term, Interval) and not term.is_point for term in terms):
         if input.shape == other.shape and not (input.has_center_radius or other.has_center_radius):
@@ -373,13 +332,12 @@ def _ordinary(
 ) -> Product:
     """Return an ordinary layer with this weight and ``times`` as many channels."""
     options = {**arguments(layer), "bias": bias is not None}
-    for name in ("in_features", "out_features", "in_channels", "out_channels"):
-        if name in options:
-            options[name] *= times
+    for name in {"in_features", "out_features", "in_channels", "out_channels"} & options.keys():
+        options[name] *= times
     with torch.device("meta"):
         ordinary: Any = build_layer("ordinary", type(layer).__name__, options)
-    for name, value in (("weight", weight), ("bias", bias)):
-        if value is not None:
-            value = torch.nn.Parameter(value.to(layer.weight.dtype), requires_grad=False)
-            setattr(ordinary, name, value)
+    dtype = layer.weight.dtype
+    ordinary.weight = torch.nn.Parameter(weight.to(dtype), requires_grad=False)
+    if bias is not None:
+        ordinary.bias = torch.nn.Parameter(bias.to(dtype), requires_grad=False)
     return Product(ordinary)

@@ -11,7 +11,6 @@ these layers are stored as bounds.
 """
 
 import copy
-import threading
 from typing import Any
 
 import torch
@@ -25,25 +24,86 @@ from creinn.nn.affine import IntervalParameters
 from creinn.numerics import valid_radius, widen
 
 NARROW = 1e-3  # relative radii below this number lose digits in the difference of the bounds
-_LOCK = threading.RLock()
 
 
-class OnInputs(FoldedFull):
-    """A layer with full radii on the inputs of a network, which are usually points.
+class NativeFull(FoldedFull):
+    """A layer with full radii that uses the library for intervals ``>= 0``.
 
-    The output after the ReLU is stored as bounds, which is the form that the library uses.
+    Other inputs need the block weight of :class:`FoldedFull`, which is twice as large as the packed
+    weights. It is computed from them when it is first needed.
     """
 
-    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        self._is_wide = native.available and not is_narrow(layer)
-        super()._fold(layer, maps)
+    pairs: Tensor | None
+    norm: Tensor
 
-    def forward(self, x: Interval) -> Interval:
-        """Apply the layer to a batch of intervals."""
-        is_wide = x.is_point and self.relu and self._is_wide
-        if not (is_wide and self._takes(x) and _is_supported(x.lower)):
-            return super().forward(x)
-        center, radius = self._of_points(x.lower)
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
+        self.register_buffer("pairs", None)
+        self.window = window_of(layer)
+        if self.window is None or not _is_supported(layer.weight) or is_narrow(layer):
+            super()._fold(layer, maps)
+            return
+        self.groups = self.window.groups
+        center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
+        self.register_buffer("norm", _norm(layer, maps).float())
+        self.pairs = native.pack((center - radius).float(), (center + radius).float(), self.groups)
+        self.block = None  # type: ignore[assignment]
+        self._layer = (copy.deepcopy(layer).to("meta"),)  # in a tuple: not a submodule
+
+    def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
+        """Apply the layer to a batch of intervals, and add a residual and a ReLU if given."""
+        if self.pairs is None:
+            y = super().forward(x)
+        elif torch.compiler.is_compiling():
+            raise RuntimeError("Layers of creinn.native have no graph. Compile with native=False.")
+        elif self._fits(x):
+            if self._can_be_added(residual, x):
+                return self._by_library(x, residual, relu or self.relu)
+            y = self._by_library(x, None, self.relu)
+        else:
+            y = self._by_torch(x)
+        return y if residual is None else sum_moments(y, residual, relu)
+
+    def _fits(self, x: Interval) -> bool:
+        """Return whether the library supports the input."""
+        if x.is_point or not x.nonnegative or x.ndim != self._ndim or x._any.numel() == 0:
+            return False
+        if not (_is_supported(x._any) and _is_supported(self.norm)):
+            return False
+        height, width = self._shape(x)[3:]
+        return height * width > 1
+
+    def _can_be_added(self, residual: Any, x: Interval) -> bool:
+        """Return whether the library can add a residual; ``None`` is not added."""
+        if not isinstance(residual, Interval) or residual.is_point or residual.ndim != x.ndim:
+            return False
+        shape = (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:])
+        return _is_supported(residual._any) and shape == self._shape(x)
+
+    def _shape(self, x: Interval) -> tuple[int, ...]:
+        """Return the shape of the output with two image dimensions."""
+        assert self.window is not None
+        height, width = (1, 1, *x.shape[2:])[-2:]
+        return len(x), 2, len(self.norm), *self.window.size((height, width))
+
+    def _by_library(self, x: Interval, residual: Interval | None, relu: bool) -> Interval:
+        assert self.pairs is not None
+        assert self.window is not None
+        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # the image dimensions that are missing
+        bounds = bounds.reshape(*bounds.shape[:3], *missing, *bounds.shape[3:])
+        others = None if residual is None else residual.bounds.reshape(self._shape(x))
+        y = native.product(bounds, self.pairs, self.norm, self.window, others, self.magnitude, relu)
+        return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
+
+    def _by_torch(self, x: Interval) -> Interval:
+        if self.block is None and self._takes(x):
+            self._make_block()
+        if x.is_point and self.relu and self._takes(x):
+            return self._bounds_of_points(x.lower)
+        return super().forward(x)
+
+    def _bounds_of_points(self, x: Tensor) -> Interval:
+        """Return the output after the ReLU as bounds, for a layer of the library after it."""
+        center, radius = self._of_points(x)
         if self.magnitude:
             radius.abs_()
         bounds = center.new_empty(len(center), 2, *center.shape[1:])
@@ -54,115 +114,30 @@ class OnInputs(FoldedFull):
         torch.add(center, radius, out=bounds[:, 1])
         return Interval._of_bounds(F.leaky_relu_(bounds, 0.0), True)
 
-
-class NativeFull(FoldedFull):
-    """A layer with full radii that uses the library for intervals ``>= 0``.
-
-    The block weight is deleted when the library is used for the first time. If it is needed later,
-    it is computed from the packed weights, which are half as large, and kept.
-    """
-
-    on_inputs = OnInputs
-    pairs: Tensor | None
-    norm: Tensor
-
-    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        self.window = window_of(layer)
-        self.register_buffer("pairs", None)
-        super()._fold(layer, maps)
-        if self.window is None or not _is_supported(layer.weight) or is_narrow(layer):
-            return
-        lower, upper, norm = _rows(layer, maps)
-        self.register_buffer("norm", norm.float())
-        self.pairs = native.pack(lower.float(), upper.float(), self.groups)
-        self._origin = (copy.deepcopy(layer).to("meta"),)  # in a tuple: not a submodule
-        self._keeps_block = False
-
-    def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
-        """Apply the layer to a batch of intervals, and add a residual and a ReLU if given."""
-        if not self._fits(x):
-            return self._by_torch(x, residual, relu)
-        if residual is not None and not self._can_be_added(residual, x):
-            return sum_moments(self(x), residual, relu)
-        self._drop_block()
-        return self._by_library(x, residual, relu)
-
-    def _by_torch(self, x: Interval, residual: Any, relu: bool) -> Interval:
-        y = super().forward(x)
-        return y if residual is None else sum_moments(y, residual, relu)
-
-    def _by_library(self, x: Interval, residual: Interval | None, relu: bool) -> Interval:
+    def _make_block(self) -> None:
+        """Compute the block weight from the packed weights."""
         assert self.pairs is not None
-        assert self.window is not None
-        relu = relu or self.relu
-        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # the image dimensions that are missing
-        shape = (*bounds.shape[:3], *missing, *bounds.shape[3:])
-        others = None if residual is None else residual.bounds.reshape(self._shape(x))
-        given = bounds.reshape(shape), self.pairs, self.norm, self.window, others
-        y = native.product(*given, self.magnitude, relu)
-        return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
-
-    def _shape(self, x: Interval) -> tuple[int, ...]:
-        """Return the shape of the output with two image dimensions."""
-        assert self.window is not None
-        height, width = (1, 1, *x.shape[2:])[-2:]
-        return len(x), 2, len(self.norm), *self.window.size((height, width))
-
-    def _fits(self, x: Interval) -> bool:
-        if self.pairs is None or x.is_point or not x.nonnegative or x.ndim != self._ndim:
-            return False
-        if not (x._any.numel() > 0 and _is_supported(x._any) and _is_supported(self.norm)):
-            return False
-        height, width = self._shape(x)[3:]
-        return height * width > 1
-
-    def _can_be_added(self, residual: Any, x: Interval) -> bool:
-        if not isinstance(residual, Interval) or residual.is_point or residual.ndim != x.ndim:
-            return False
-        shape = (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:])
-        return _is_supported(residual._any) and shape == self._shape(x)
-
-    def _drop_block(self) -> None:
-        if self.block is not None:
-            with _LOCK:
-                if not self._keeps_block:
-                    self.block = None  # type: ignore[assignment]
-
-    def _product(self, x: Interval) -> Tensor:
-        if torch.compiler.is_compiling() and self.block is None:
-            raise RuntimeError("Layers of creinn.native have no graph. Compile with native=False.")
-        if self.pairs is not None and not torch.compiler.is_compiling():
-            with _LOCK, torch.inference_mode(False), torch.no_grad():
-                self._keeps_block = True
-                if self.block is None:
-                    self._make_block(x)
-        return super()._product(x)
-
-    def _make_block(self, x: Interval) -> None:
-        """Compute the block weight in the memory format of the input."""
-        assert self.pairs is not None
-        layer: Any = copy.deepcopy(self._origin[0])
+        layer: Any = copy.deepcopy(self._layer[0])
         bounds = native.unpack(self.pairs, layer.weight.shape, self.groups)
         lower, upper = (t.to(self.norm) for t in bounds)
         layer.weight = torch.nn.Parameter((lower + upper) / 2)
         layer.weight_radius = torch.nn.Parameter((upper - lower) / 2)
-        layer.bias, layer.bias_radius, norm = None, None, self.norm.T
-        maps = 2 * norm[::2], norm[1::2]
-        super()._fold(layer, maps)
-        first = x.lower if x.is_point else x.center_radius.flatten(1, 2)
-        if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
+        layer.bias, layer.bias_radius = None, None
+        scale, bias, radius_scale, radius_bias = self.norm.unbind(1)
+        maps = 2 * torch.stack((scale, radius_scale)), torch.stack((bias, radius_bias))
+        with torch.no_grad():
+            super()._fold(layer, maps)
+        if layer.weight.ndim == 4:
             self.block.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.block.prepare(tuple(x.shape[2:]))
 
 
-def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the bounds of the weights, and the norm with the biases."""
-    center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
-    scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
+def _norm(layer: IntervalParameters, maps: Maps | None) -> Tensor:
+    """Return half of the scale, and the bias, of the center and then of the radius ``(O, 4)``."""
+    shape = 2, len(layer.weight)
+    scale, shift = maps or (torch.ones(shape).double(), torch.zeros(shape).double())
     terms = zip(layer._biases(), scale, shift, strict=True)
-    biases = [t if b is None else b * s + t for b, s, t in terms]
-    norm = torch.stack((scale[0] / 2, biases[0], scale[1] / 2, biases[1]), 1)
-    return center - radius, center + radius, norm
+    center, radius = (t if b is None else b * s + t for b, s, t in terms)
+    return torch.stack((scale[0] / 2, center, scale[1] / 2, radius), 1)
 
 
 def is_narrow(layer: IntervalParameters) -> bool:
@@ -171,16 +146,12 @@ def is_narrow(layer: IntervalParameters) -> bool:
 
 
 def window_of(layer: Any) -> native.Window | None:
-    """Return the window of a layer, or ``None`` if it is not supported.
-
-    Supported are 1d and 2d convolutions with symmetric zero padding.
-    """
+    """Return the window of a 1d or 2d convolution with symmetric zero padding, or ``None``."""
     if isinstance(layer, torch.nn.Linear):
         return None
     sides = layer._reversed_padding_repeated_twice
     if len(layer.kernel_size) > 2 or layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:
         return None
-
     options = (layer.kernel_size, layer.stride, layer.dilation)
     kernel, stride, dilation = ((1, *values)[-2:] for values in options)
     padding = (0, *sides[::2][::-1])[-2:]
@@ -202,10 +173,7 @@ def join_sums(folded: fx.GraphModule) -> None:
 
 
 def _can_join(node: fx.Node, folded: fx.GraphModule) -> bool:
-    """Return whether a sum and a ReLU can be fused into the layer of a node.
-
-    The layer must be native, and the node must have one user and no fused sum or ReLU.
-    """
+    """Return whether the layer of a node can compute a sum and a ReLU after it."""
     if node.op != "call_module" or len(node.users) != 1 or node.kwargs:
         return False
     layer = folded.get_submodule(str(node.target))

@@ -1,11 +1,11 @@
 r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
 
 The network of a CreINN in mode ``"sound"`` is evaluated in float64, layer by layer. Each result is
-widened by a bound of the rounding error. The credal sets contain the probabilities in
-real numbers of every network with weights in center ± radius, for every input within its bounds.
-With a distance, they contain the softmax of :math:`l + e` for every :math:`|e_k|` up to the real
-radius. The weights, statistics, temperature and inputs are assumed to be exact. The arithmetic is
-assumed to be IEEE with rounding to nearest. Subnormal numbers can be flushed to zero.
+widened by a bound of the rounding error. The credal sets contain the probabilities in real numbers
+of every network with weights in center ± radius, for every input within its bounds. With a
+distance, they contain the softmax of :math:`l + e` for every :math:`|e_k|` up to the real radius.
+The weights, statistics, temperature and inputs are exact by definition. The arithmetic is assumed
+to be IEEE with rounding to nearest. Subnormal numbers can be flushed to zero.
 
 In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny* is the smallest
 normal number and :math:`F = 2 \sqrt{\text{tiny}}`.

@@ -37,8 +37,8 @@ def serialize(network: torch.nn.Module) -> Description:
     if (recorded := _recorded(network)) is not None:
         return recorded
     try:
-        single = family_of(network) is not None
-        description = {"layer": _layer_entry(network)} if single else _graph_entries(network)
+        is_layer = family_of(network) is not None
+        description = {"layer": _layer_entry(network)} if is_layer else _graph_entries(network)
         _check_state(network, description)
     except ValueError as error:
         raise ValueError(
@@ -67,15 +67,10 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
             return _build_recorded(description)
         if "layer" in description:
             return _build_layer(description["layer"])
-        if "graph" in description and "layers" in description:
-            layers = _build_layers(description["layers"])
-            return Traced(_build_graph(description["graph"], layers), layers).module()
+        layers = _build_layers(description["layers"])
+        return Traced(_build_graph(description["graph"], layers), layers).module()
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"Invalid description of an architecture: {error!r}") from error
-    raise ValueError(
-        "The description of an architecture must contain 'builder', 'layer', or 'graph' and "
-        f"'layers', got {sorted(description)}."
-    )
+        raise ValueError(f"Invalid description of an architecture: {error!r}.") from error
 
 
 # Networks of a builder.
@@ -87,11 +82,13 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
     description = {"builder": config["builder"], "arguments": config["arguments"]}
-    norms = [layer for layer in network.modules() if isinstance(layer, IntervalBatchNorm)]
-    if {layer.mode for layer in norms} == {"sound"}:
+    if {part.mode for part in network.modules() if isinstance(part, IntervalBatchNorm)} == {
+        "sound"
+    }:
         description["norm_mode"] = "sound"
     try:
-        rebuilt = _build_separately(description)
+        with torch.device("meta"):
+            rebuilt = build(description)
     except ValueError:
         return None
     same = _parts(rebuilt) == _parts(network) and _shapes(rebuilt) == _shapes(network)
@@ -99,38 +96,22 @@ def _recorded(network: torch.nn.Module) -> Description | None:
 
 
 def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
-    name, options = description["builder"], description.get("arguments", {})
+    name = description["builder"]
     if name not in BUILDERS:
         raise ValueError(f"Unknown builder {name!r}. The builders are {', '.join(BUILDERS)}.")
-    if not isinstance(options, Mapping) or not isinstance(options.get("layers", ""), str):
-        raise ValueError(f"Invalid arguments of the builder {name!r}: {options!r}.")
-    try:
-        network = BUILDERS[name](**options)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Invalid arguments of the builder {name!r}: {error}") from error
-    if "norm_mode" in description:
-        for layer in network.modules():
-            if isinstance(layer, IntervalBatchNorm):
-                layer.set_mode(description["norm_mode"])
+    network = BUILDERS[name](**description["arguments"])
+    for part in network.modules():
+        if isinstance(part, IntervalBatchNorm):
+            part.set_mode(description.get("norm_mode", part.mode))
     return network
 
 
 def _parts(network: torch.nn.Module) -> dict[str, Any]:
     """Return the description of each layer, or the class of a module, by path."""
     return {
-        path: _layer_entry(part) if family_of(part) is not None else type(part)
+        path: type(part) if family_of(part) is None else _layer_entry(part)
         for path, part in network.named_modules(remove_duplicate=False)
     }
-
-
-def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
-    return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
-
-
-def _build_separately(description: Mapping[str, Any]) -> torch.nn.Module:
-    """Build a network on the CPU for a comparison, and restore the random state."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        return build(description)
 
 
 def _check_state(network: torch.nn.Module, description: Description) -> None:
@@ -139,10 +120,16 @@ def _check_state(network: torch.nn.Module, description: Description) -> None:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
-    if differing := _shapes(network) ^ _shapes(_build_separately(json.loads(written))):
+    with torch.device("meta"):
+        rebuilt = build(json.loads(written))
+    if differing := _shapes(network) ^ _shapes(rebuilt):
         raise ValueError(
             f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape."
         )
+
+
+def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
+    return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
 
 
 # Layers.
@@ -158,15 +145,11 @@ def _build_layer(entry: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
+    check_paths(entry["path"] for entry in entries)
     layers: dict[str, torch.nn.Module] = {}
     for entry in entries:
-        path, source = entry["path"], entry.get("same_as")
-        check_paths([path])
-        if path in layers:
-            raise ValueError(f"The layer path {path!r} is repeated in the saved graph.")
-        if source is not None and source not in layers:
-            raise ValueError(f"Unknown layer {source!r} in the saved graph, shared by {path!r}.")
-        layers[path] = _build_layer(entry) if source is None else layers[source]
+        shared = "same_as" in entry
+        layers[entry["path"]] = layers[entry["same_as"]] if shared else _build_layer(entry)
     return layers
 
 
@@ -236,20 +219,21 @@ def _build_graph(
 
 def _encode(value: Any) -> Any:
     """Return a constant or a reference to a node as JSON."""
-    if isinstance(value, fx.Node):
-        return {"node": value.name}
-    if isinstance(value, list):
-        return [_encode(entry) for entry in value]
-    if isinstance(value, tuple):
-        return {"tuple": _encode([*value])}
-    if isinstance(value, slice):
-        return {"slice": _encode([value.start, value.stop, value.step])}
+    match value:
+        case fx.Node():
+            return {"node": value.name}
+        case list():
+            return [_encode(entry) for entry in value]
+        case tuple():
+            return {"tuple": _encode([*value])}
+        case slice():
+            return {"slice": _encode([value.start, value.stop, value.step])}
     return {"ellipsis": True} if value is Ellipsis else value
 
 
 def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
     match value:
-        case {"node": name} if name in nodes:
+        case {"node": name}:
             return nodes[name]
         case list():
             return [_decode(entry, nodes) for entry in value]
@@ -260,5 +244,5 @@ def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
         case {"ellipsis": True}:
             return Ellipsis
         case dict():
-            raise ValueError(f"Unknown constant or node {value} in the saved graph.")
+            raise ValueError(f"Unknown constant {value} in the saved graph.")
     return value

@@ -1,12 +1,11 @@
 """Tracing of a network as a graph of known layers and functions.
 
-The result is a :class:`Traced`, which is used for the conversion, saving and folding of networks.
 The graph is valid for all inputs and in both modes. In-place operations are replaced by ordinary
 operations. A :class:`GraphError` is raised if this would change the result.
 
 ``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__`` in the whole process, which is not
 safe if modules are used in other threads. :class:`GraphTracer` sets the ``forward`` attribute of
-the traced modules instead, which belong to a copy of the network.
+the modules of a copy instead.
 """
 
 import copy
@@ -14,32 +13,22 @@ import functools
 import inspect
 import itertools
 import operator
-import sys
-import traceback
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.overrides import TorchFunctionMode
 
 from creinn import nn as inn
-from creinn import numerics
-from creinn.graph.checks import (
-    GraphError,
-    Kind,
-    check_call,
-    check_paths,
-    place,
-    why_refused,
-    why_unknown,
-)
+from creinn.graph import checks
+from creinn.graph.checks import GraphError, Kind, check_call
 from creinn.nn import functional as functions
 from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 from creinn.nn.registry import INTERVAL_FAMILIES, family_of
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
-_TORCH = str(Path(torch.__file__).parent)
 _VIEWS = {  # functions and layers with a result that can share memory with the argument
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
@@ -47,14 +36,15 @@ _VIEWS = {  # functions and layers with a result that can share memory with the 
 
 
 class Traced(NamedTuple):
-    """A network as a graph with nodes that call layers by path or known functions.
+    """A graph with one input and one output that calls layers by path, and known functions.
 
-    The graph has one input and one output. ``layers`` contains the layers that are called, in the
-    order of the network. A shared layer is contained under each of its paths.
+    ``layers`` are the called layers in the order of the network, a shared one under all its paths.
+    ``outputs`` are the nodes of the last outputs of modules, under their first path.
     """
 
     graph: fx.Graph
     layers: dict[str, torch.nn.Module]
+    outputs: Mapping[str, fx.Node] = MappingProxyType({})
 
     def layer(self, node: fx.Node) -> torch.nn.Module | None:
         """Return the layer that is called by a node, or ``None``."""
@@ -73,47 +63,43 @@ class Traced(NamedTuple):
 def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
     """Trace a copy of a network with layers of the given families.
 
-    The network and other modules can be used in other threads at the same time.
-
     Raises:
         GraphError: If the forward pass calls something that is not a known layer or function.
     """
     try:
         duplicate = copy.deepcopy(network)
     except Exception as error:
-        raise GraphError(
-            f"{type(network).__name__} cannot be copied, which tracing needs: {error}"
-        ) from error
-    _guard_parameters(duplicate)
-    training, evaluation = (_trace_in(duplicate, mode, families) for mode in (True, False))
+        raise GraphError(f"{type(network).__name__} cannot be copied: {error}") from error
+    recorded = []
+    for mode in (True, False):
+        for module in duplicate.modules():
+            module.training = mode
+        tracer = _StrictTracer(duplicate, families)
+        with _ParameterGuard(duplicate):
+            recorded.append(tracer.trace(torch.nn.Sequential(duplicate)))
+    training, evaluation = recorded
     layers = dict(network.named_modules(remove_duplicate=False))
     _check_inplace(list(training.nodes), layers)
     added = _join_modes(training, evaluation, layers)
     graph = fx.Graph(tracer_cls=GraphTracer)
-    graph.output(graph.graph_copy(training, {}))
+    nodes: dict[fx.Node, fx.Node] = {}
+    graph.output(graph.graph_copy(training, nodes))
+    outputs = {path: node for old, node in nodes.items() for path in old.meta.get("outputs", ())}
     for node in graph.nodes:
         node.meta.clear()
     graph.lint()
     paths = [node.target for node in graph.nodes if node.op == "call_module"]
-    check_paths(paths)
+    checks.check_paths(paths)
     called = {layers[path] for path in paths if path in layers}
-    return Traced(graph, {path: layer for path, layer in layers.items() if layer in called} | added)
-
-
-def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str]) -> fx.Graph:
-    for module in network.modules():
-        module.training = training
-    return _StrictTracer(network, families).trace(torch.nn.Sequential(network))
+    used = {path: layer for path, layer in layers.items() if layer in called}
+    return Traced(graph, used | added, outputs)
 
 
 # Recording of a forward pass.
 
 
 class GraphTracer(fx.Tracer):
-    """Tracer of modules with one input ``x``.
-
-    The class is also used by torch.fx to load a pickled graph.
-    """
+    """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
 
     def trace(
         self,
@@ -144,15 +130,13 @@ class GraphTracer(fx.Tracer):
 
 
 class _StrictTracer(GraphTracer):
-    """Tracer that only supports known functions and layers.
-
-    The network is wrapped in a ``Sequential``. In-place operations are recorded as ordinary
-    operations with a mark in ``node.meta``.
-    """
+    """Tracer of known functions and layers, for a network in a ``Sequential``."""
 
     def __init__(self, network: torch.nn.Module, families: Collection[str]) -> None:
         super().__init__()
-        self.refused = {module: why_refused(module, families) for module in network.modules()}
+        self.refused = {
+            module: checks.why_refused(module, families) for module in network.modules()
+        }
         self.kinds: dict[fx.Node, Kind] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -165,28 +149,24 @@ class _StrictTracer(GraphTracer):
 
     def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Record the call of a layer, or run any other module."""
-        where = place(_path(self.path_of_module(m)), m)
+        path = _path(self.path_of_module(m))
+        where = checks.place(path, m)
         if self.refused[m]:
             raise GraphError(f"{where}: {self.refused[m]}")
         try:
-            return super().call_module(m, forward, args, kwargs)
+            output = super().call_module(m, forward, args, kwargs)
         except GraphError:
             raise
         except Exception as error:
             raise GraphError(f"{where}: its forward pass cannot be traced: {error}") from error
-
-    def create_arg(self, a: Any) -> Any:
-        """Convert an argument of a call to nodes and constants."""
-        if isinstance(a, torch.ScriptObject):  # the owner of a compiled forward pass
-            raise GraphError(
-                f"{self._where()}: TorchScript cannot be traced. Use the Python module."
-            )
-        return super().create_arg(a)
+        if isinstance(output, fx.Proxy):
+            output.node.meta.setdefault("outputs", []).append(path)
+        return output
 
     def create_node(
         self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
-        """Create a node that calls a layer by path, or a known function."""
+        """Create a node that calls a layer or a function; ``meta`` marks in-place operations."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
             *known, gives = self._known(kind, target, args, kwargs)
@@ -219,35 +199,35 @@ class _StrictTracer(GraphTracer):
         args = args[:1] if target is getattr else args
         kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
         kind = check_call(name, args, kwargs, self.kinds)
+        if name == "dropout":  # for a comparison of the modes
+            bound = inspect.signature(functions.dropout).bind(*args, **kwargs)
+            bound.apply_defaults()
+            kwargs = bound.arguments
+            args = (kwargs.pop("input"),)
         return "call_function", FUNCTIONS[name], args, kwargs, kind
 
     def _is_value(self, argument: Any) -> bool:
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
 
     def _where(self) -> str:
-        """Return the module and the line of the current forward pass."""
+        """Return the module of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
         name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
-        line = _line()
-        return (f"{_path(path)} ({name})" if _path(path) else name) + (f", {line}" if line else "")
+        return f"{_path(path)} ({name})" if _path(path) else name
 
 
-class _Parameter(torch.nn.Parameter):
-    """Parameter that raises an error if it is used, instead of being a constant."""
+class _ParameterGuard(TorchFunctionMode):
+    """Mode in which a parameter raises an error if it is used, instead of being a constant."""
 
-    path: str
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.paths = {parameter: path for path, parameter in network.named_parameters()}
 
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        used = (value for value in (*args, *(kwargs or {}).values()) if isinstance(value, cls))
-        raise ValueError(_used_directly(next(used).path))
-
-
-def _guard_parameters(network: torch.nn.Module) -> None:
-    for path, parameter in network.named_parameters():
-        if type(parameter) is torch.nn.Parameter:
-            parameter.__class__ = _Parameter
-            parameter.path = path  # type: ignore[attr-defined]
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for value in (*args, *(kwargs or {}).values()):
+            if isinstance(value, torch.nn.Parameter) and value in self.paths:
+                raise ValueError(_used_directly(self.paths[value]))
+        return func(*args, **(kwargs or {}))
 
 
 def _used_directly(path: str) -> str:
@@ -255,14 +235,13 @@ def _used_directly(path: str) -> str:
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    def operation(self: fx.Proxy, other: Any) -> Any:
-        return self.tracer.create_proxy("call_function", function, (self, other), {})
-
-    return operation
+    return lambda self, other: self.tracer.create_proxy(
+        "call_function", function, (self, other), {}
+    )
 
 
 class _Proxy(fx.Proxy):
-    """Proxy that marks in-place operations."""
+    """Proxy that records operators such as ``+=``."""
 
     __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
     __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
@@ -277,29 +256,18 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
         return _ATTRIBUTES[args[1]]
     if op == "call_method":
         if target not in METHODS:
-            raise ValueError(f"unknown method '.{target}()': {why_unknown(target)}")
+            raise ValueError(f"unknown method '.{target}()': {checks.why_unknown(target)}")
         return METHODS[target]
     if target not in TARGETS:
         name = getattr(target, "__name__", repr(target))
         where = getattr(target, "__module__", "?")
-        raise ValueError(f"unknown function '{where}.{name}': {why_unknown(name)}")
+        raise ValueError(f"unknown function '{where}.{name}': {checks.why_unknown(name)}")
     return TARGETS[target]
 
 
 def _path(qualified: str) -> str:
     """Return the path in the network, which is the first module of a ``Sequential``."""
     return qualified.removeprefix("0").removeprefix(".")
-
-
-def _line() -> str | None:
-    """Return the current line of the forward pass outside of torch and creinn."""
-    for frame, number in traceback.walk_stack(sys._getframe()):
-        file = frame.f_code.co_filename
-        if frame.f_code is GraphTracer.trace.__code__:
-            return None  # the call of the network itself
-        if file not in (__file__, numerics.__file__, "<string>") and not file.startswith(_TORCH):
-            return f"line {number} of {Path(file).name}"
-    return None
 
 
 def _label(thing: Any) -> str:
@@ -316,44 +284,33 @@ def _label(thing: Any) -> str:
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
 ) -> dict[str, torch.nn.Module]:
-    """Replace functional dropout that depends on the mode by dropout layers.
-
-    The new layers are returned by their paths.
-
-    Raises:
-        GraphError: If there is any other difference between the graphs of the two modes.
-    """
-    dropouts: dict[fx.Node, float] = {}
+    """Replace functional dropout that depends on the mode by layers, and return these by path."""
+    dropouts = []
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
-        here, there = _action(node), _action(other)
-        follows_mode = here.pop("training", None) != there.pop("training", None)
-        if here != there:
+        if _action(node) != _action(other):
             raise GraphError(
                 f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} in "
                 f"training, {_label(other)} in eval mode. Only dropout can depend on it."
             )
-        if follows_mode:
-            dropouts[node] = here["p"]
+        if node.kwargs.get("training") != other.kwargs.get("training"):
+            dropouts.append(node)
     kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
     names = (f"functional_dropout_{index}" for index in itertools.count())
     free = (name for name in names if name not in layers)
     added = {}
-    for (node, p), path in zip(dropouts.items(), free, strict=False):
-        added[path] = kind(p).train(layers[""].training)
+    for node, path in zip(dropouts, free, strict=False):
+        added[path] = kind(node.kwargs["p"]).train(layers[""].training)
         with training.inserting_before(node):
-            node.replace_all_uses_with(training.call_module(path, (node.all_input_nodes[0],)))
+            dropout = training.call_module(path, (node.args[0],))
+            node.replace_all_uses_with(dropout, propagate_meta=True)
         training.erase_node(node)
     return added
 
 
-def _action(node: fx.Node) -> dict[str, Any]:
-    """Return the target and the arguments of a node; those of dropout by name."""
-    if node.target is functions.dropout:
-        bound = inspect.signature(functions.dropout).bind(*node.args, **node.kwargs)
-        bound.apply_defaults()
-        return {**bound.arguments, "input": str(bound.arguments["input"])}
-    target = node.meta["target"]
-    return {"op": node.op, "target": target, "args": str(node.args), "kwargs": str(node.kwargs)}
+def _action(node: fx.Node) -> tuple[Any, ...]:
+    """Return the target and the arguments of a node except for the mode of dropout."""
+    kwargs = {name: value for name, value in node.kwargs.items() if name != "training"}
+    return node.op, node.meta["target"], str(node.args), str(kwargs)
 
 
 def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
@@ -361,10 +318,7 @@ def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
 
 
 def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) -> None:
-    """Raise a :class:`GraphError` if a value is used after an in-place operation.
-
-    In this case the result of an ordinary operation would be different.
-    """
+    """Raise a :class:`GraphError` if a value is used after it was changed in place."""
     changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
     memory: dict[fx.Node, fx.Node] = {}  # the first node with the memory of a node
     for index, node in enumerate(nodes):
