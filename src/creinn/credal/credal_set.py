@@ -390,8 +390,8 @@ def _bounds_of(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Check that the shapes are equal from ``first_axis`` on, and return the bounds."""
     shapes = [tuple(s.shape) for s in sets]
-    ends = {shape[first_axis:] for shape in shapes}
-    if len(ends) != 1 or () in ends:
+    ends = [shape[first_axis:] for shape in shapes]
+    if not ends or not ends[0] or any(end != ends[0] for end in ends):  # sizes can be symbols
         raise ValueError(f"Cannot {verb} credal sets of shapes {shapes}.")
     return [s.lower for s in sets], [s.upper for s in sets]
 
