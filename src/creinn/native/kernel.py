@@ -167,8 +167,7 @@ def product(
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
     depth = channels // groups * math.prod(window.kernel)
     results = bounds.new_empty(images, 2, outputs, *size)
-    given = (bounds, norm, residual, weights)
-    tensors = [tensor if tensor is None else tensor.contiguous() for tensor in given]
+    tensors = [t if t is None else t.contiguous() for t in (bounds, norm, residual, weights)]
     layer = Layer(
         *(images, channels // groups, height, width, outputs // groups, groups, *size),
         *(*window.kernel, *window.stride, *window.padding, *window.dilation),
