@@ -19,10 +19,11 @@ from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
-from creinn.report.figures import heat_map, increase_chart, rejection_curves, training_curves
+from creinn.report.figures import figure, heat_map, rejection_curves, training_curves
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.simplex import coarsen, simplex
-from creinn.report.tables import html_table, markdown_table
+from creinn.report.tables import MeanStd, html_table, markdown_table
+from creinn.report.theme import FAINT, color
 from experiments import result_tables as tables
 from experiments.catalogue import EXPERIMENTS
 from experiments.definition import Shift
@@ -200,6 +201,31 @@ def _interval_blocks(study: Study, condition: str, sets: set[str]) -> Iterator[B
             )
         if increases := _increases(study.records("creinn", condition), kind):
             yield f"Relative increase of uncertainty of CreINN, {kind}", increase_chart(increases)
+
+
+def increase_chart(values: Mapping[str, Mapping[str, MeanStd]]) -> Any:
+    """Draw uncertainties under a shift as bars, with standard deviations as error bars.
+
+    ``values`` has the uncertainty of each model for each shift, where 1 is no change.
+    """
+    drawing = figure(yaxis={"title_text": "uncertainty relative to the base"})
+    for number, (model, by_shift) in enumerate(values.items()):
+        pairs = list(by_shift.values())
+        drawing.add_bar(
+            x=list(by_shift),
+            y=[pair.mean for pair in pairs],
+            name=model,
+            hovertemplate="%{x}: %{y:.3f}",
+            marker={"color": color(number)},
+            error_y={
+                "array": [pair.std or 0.0 for pair in pairs],
+                "visible": any(pair.std is not None for pair in pairs),
+                "thickness": 1,
+                "color": FAINT,
+            },
+        )
+    note = {"annotation_text": "no change", "annotation_position": "top left"}
+    return drawing.add_hline(y=1.0, line={"color": FAINT, "dash": "dot"}, **note)
 
 
 def _sample_images(study: Study, kind: Any) -> Markup:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, label
 from creinn.evaluation.summary import MEASURES
-from creinn.report.tables import Cell, MeanStd, Row, with_published
+from creinn.report.tables import Cell, MeanStd, Row
 from experiments.predictions import POINTS
 from experiments.store import PACKED, Record, packed_files, read_packed
 
@@ -163,7 +163,28 @@ def quality_table(study: Study, ood: str | None = None) -> Rows:
         for method in study.methods
         if method in published
     }
-    return with_published(rows, theirs, key="model") if theirs and rows else rows
+    return with_published(rows, theirs) if theirs else rows
+
+
+def with_published(
+    rows: Sequence[Row], published: Mapping[str, Row], suffix: str = " (paper)"
+) -> list[dict[str, Cell]]:
+    """Add the published values of a model as columns to the right of our columns.
+
+    Example:
+        >>> with_published([{"model": "A", "acc": 0.8}], {"A": {"acc": 0.84}})
+        [{'model': 'A', 'acc': 0.8, 'acc (paper)': 0.84}]
+    """
+    paired = {name for row in published.values() for name in row}
+    joined = []
+    for row in rows:
+        theirs, both = published.get(str(row["model"]), {}), dict[str, Cell]()
+        for name, cell in row.items():
+            both[name] = cell
+            if name in paired:
+                both[name + suffix] = theirs.get(name)
+        joined.append(both)
+    return joined
 
 
 PAPER_EPOCHS, PAPER_RUNS = 150, 15

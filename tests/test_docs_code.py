@@ -111,7 +111,7 @@ def check_command(words: list[str]) -> None:
         or (words[0] == "srun" and "torchrun" in words)
     ):
         arguments = words[words.index("creinn") + 1 :]
-        parse_options(COMMANDS[arguments[0]][0], "creinn", arguments[1:])
+        parse_options(COMMANDS[arguments[0]], "creinn", arguments[1:])
     elif words[0] == "python":
         script = words[2].replace(".", "/") if words[1] == "-m" else words[1]
         assert any(
@@ -148,7 +148,7 @@ def test_commands_in_the_text_parse():
         for text in re.findall(r"`(creinn [a-z][^`|]*?)`", re.sub(PIECE, "", page.read_text())):
             if "--" in text and "..." not in text and "…" not in text:
                 words = shlex.split(text)
-                kind = COMMANDS[words[1]][0]
+                kind = COMMANDS[words[1]]
                 known = {
                     f"--{name.rstrip('_').replace('_', '-')}" for name in kind.__dataclass_fields__
                 } | {"--config"}

@@ -289,15 +289,6 @@ def test_unknown_formats_and_kinds_raise(tmp_path):
         load(tmp_path)
 
 
-def test_mismatched_network_is_not_changed(tmp_path):
-    save(CreINN(torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))), tmp_path)
-    network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 5))
-    before = network[0].weight.detach().clone()
-    with pytest.raises(ValueError, match=r"network\.2\.weight"):
-        load(tmp_path, network=network)
-    assert torch.equal(network[0].weight, before)
-
-
 def test_weights_of_another_network_raise(tmp_path):
     save(creinn(), tmp_path)
     network = read_config(tmp_path)["network"]

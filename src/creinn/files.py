@@ -1,8 +1,7 @@
 """Atomic files: bytes, and tensors with a JSON header.
 
-A file is written to a temporary name, flushed to disk and then renamed, so that an interruption
-leaves either the old file or the new one. Tensors are stored in the safetensors format, which
-contains no code.
+A file is written to a temporary name and then renamed, so an interruption leaves either the old
+file or the new one. Tensors are stored in the safetensors format, which contains no code.
 """
 
 import json
@@ -33,9 +32,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         memory = tensor.untyped_storage().data_ptr()
         copies[name] = tensor.clone() if memory in memories else tensor
         memories.add(memory)
-    write_bytes(
-        path, safetensors.torch.save(copies, {_HEADER: json.dumps(header, allow_nan=False)})
-    )
+    metadata = {_HEADER: json.dumps(header, allow_nan=False)}
+    write_bytes(path, safetensors.torch.save(copies, metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -50,21 +48,21 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             header = (file.metadata() or {}).get(_HEADER)
-            names = file.keys()  # the file is not iterable
-            tensors = {name: file.get_tensor(name) for name in names}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path} is truncated, or it is not a safetensors file: {error}."
-        ) from error
+        raise ValueError(f"{path} is truncated or not a safetensors file: {error}.") from error
     if header is None:
-        raise ValueError(f"{path} was not written by creinn, because it has no header.")
+        raise ValueError(f"{path} was not written by creinn: it has no header.")
     return tensors, json.loads(header)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file; an existing file is not changed if this raises an ``OSError``."""
-    with new_file(path) as file, writing(path):
-        file.write(content)
+    try:
+        with new_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise OSError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 @contextmanager
@@ -83,40 +81,13 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(temporary, "wb")  # noqa: SIM115  (closed below)
-        try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
             yield file
-            with writing(path):
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            with writing(path):
-                file.close()
-        with writing(path):
-            os.replace(temporary, path)
-            if os.name == "posix":  # other systems cannot open a directory
-                _sync(path.parent)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):  # the temporary file may not exist
             temporary.unlink()
         raise
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Add the path, and whether an existing file is unchanged, to an ``OSError``."""
-    try:
-        yield
-    except OSError as error:
-        note = "The existing file is unchanged." if path.is_file() else "Nothing was written."
-        raise OSError(f"Cannot write {path}: {error.strerror or error}. {note}") from error
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,14 +1,12 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``.
 
-The files contain no code. Networks are built by :mod:`creinn.graph.serialize`, and classifiers are
-the classes in :data:`creinn.baselines.registry.CLASSES`. The weights contain a copy of the
-configuration, so that an interrupted call of :func:`save` leaves either the old model or the new
-one.
+The files contain no code. Networks are built by :mod:`creinn.graph.serialize`. The weights contain
+a copy of the configuration, so an interrupted call of :func:`save` leaves either the old model or
+the new one.
 """
 
 import copy
 import json
-import platform
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
@@ -41,15 +39,13 @@ def save(
 ) -> None:
     """Save a model to a directory, and replace a model that is already there.
 
-    If the network has layers that are not known, the architecture is not saved and a warning is
-    raised.
+    Raises a warning if the network has unknown layers; the architecture is not saved in this case.
 
     Args:
-        model: A classifier of one of :data:`creinn.baselines.registry.CLASSES`.
+        model: A CreINN, an ensemble or a baseline.
         directory: The directory, which is created if necessary. Other files are not changed.
         classes: The names of the classes. The default is ``model.class_names``.
-        preprocessing: The preprocessing of the inputs as JSON. The default is
-            ``model.preprocessing``.
+        preprocessing: The default is ``model.preprocessing``, which must be JSON.
 
     Raises:
         TypeError: If the class of the model is not known, or ``preprocessing`` is not JSON.
@@ -57,8 +53,6 @@ def save(
         OSError: If a file cannot be written.
     """
     directory = Path(directory)
-    if directory.exists() and not directory.is_dir():
-        raise OSError(f"Cannot save a model to {directory}, because it is a file.")
     description = _describe(model)
     classes = model.class_names if classes is None else classes
     if classes is not None and len(classes) != model.num_classes:
@@ -72,14 +66,13 @@ def save(
         "preprocessing": model.preprocessing if preprocessing is None else preprocessing,
         "structure": [part.part_hashes()["structure"] for part in _calibrated(model)],
         "checksum": _checksum(weights),
-        "versions": _versions(),
+        "versions": {"creinn": __version__, "torch": str(torch.__version__)},
     }
     try:
         text = json.dumps(config, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:  # ValueError: for NaN and infinity
-        raise type(error)(
-            f"classes and preprocessing must be JSON without NaN: {error}."
-        ) from error
+        message = f"classes and preprocessing must be JSON without NaN: {error}."
+        raise type(error)(message) from error
     config["id"] = f"{zlib.crc32(text.encode()):08x}"
     write_bytes(directory / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     write_tensors(directory / WEIGHTS, weights, config)
@@ -92,50 +85,37 @@ def load(
 ) -> Any:
     """Load a model that was saved by :func:`save`, in eval mode.
 
-    A warning is raised if the model is the network of an estimator, because the estimator scales
-    its inputs.
+    Raises a warning if the model is the network of an estimator, which scales its inputs.
 
     Args:
         directory: The directory of the model.
         device: The device of the model.
-        network: A network with the architecture of the model, if the file does not contain it. The
-            weights are replaced. An ensemble uses a copy for each member.
+        network: A network of the same architecture, if the file does not contain it. Its weights
+            are replaced. An ensemble uses a copy for each member.
 
     Raises:
         FileNotFoundError: If there is no saved model.
-        ValueError: If a file is damaged or has another format, or if the weights do not match the
-            network.
+        ValueError: If a file is damaged or has another format, or the network does not match.
     """
-    config, weights = _read(Path(directory))
-    before = None if network is None else copy.deepcopy(network.state_dict())
-    model = _build(config, network, Path(directory) / CONFIG)
+    directory = Path(directory)
+    config, weights = _read(directory)
+    model = _build(config, network, directory / CONFIG)
     floating = {value.dtype for value in weights.values() if value.is_floating_point()}
     if len(floating) == 1:
         model.to(floating.pop())
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        if network is not None and before is not None:  # torch has loaded some of the weights
-            network.load_state_dict(before)
-        raise ValueError(
-            f"The weights in {Path(directory) / WEIGHTS} do not match the network: {error}"
-        ) from error
+        message = f"The weights in {directory} do not match the network: {error}"
+        raise ValueError(message) from error
     if network is None:
         for part, structure in zip(_calibrated(model), config["structure"], strict=True):
             part.adopt_structure(structure)
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
-        warnings.warn(
-            f"The model in {directory} is the network of a CreINNClassifier, which scales its "
-            "inputs as in model.preprocessing. Use CreINNClassifier.load.",
-            stacklevel=2,
-        )
+        message = f"{directory} is the network of a CreINNClassifier, which scales its inputs. "
+        warnings.warn(message + "Use CreINNClassifier.load.", stacklevel=2)
     return model.to(device).eval()
-
-
-def _versions() -> dict[str, str]:
-    versions = {"creinn": __version__, "torch": str(torch.__version__)}
-    return versions | {"python": platform.python_version()}
 
 
 def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
@@ -151,8 +131,6 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except ValueError as error:
         raise ValueError(f"{directory / CONFIG} is not valid JSON: {error}.") from error
     _check_header(config, directory / CONFIG)
-    if not (directory / WEIGHTS).is_file():
-        raise FileNotFoundError(f"There is no {WEIGHTS} in {directory}. Save the model again.")
     weights, header = read_tensors(directory / WEIGHTS)
     _check_header(header, directory / WEIGHTS)
     if _checksum(weights) != header["checksum"]:
@@ -173,52 +151,53 @@ def _check_header(config: Any, path: Path) -> None:
         raise ValueError(f"{path} has format {found}, expected format {FORMAT}.")
 
 
-def _classes(name: Any) -> dict[str, Any]:
-    """Return the classes that can be saved.
+def _known_classes(name: Any) -> dict[str, Any]:
+    """Return the classes that can be saved; baselines are imported only for other names."""
+    known: dict[str, Any] = {"CreINN": CreINN, "Ensemble": Ensemble}
+    if name not in known:
+        from creinn.baselines.bnn import BNN
+        from creinn.baselines.deep_ensemble import DeepEnsemble
+        from creinn.baselines.effcre import EffCre
+        from creinn.baselines.fsvi import FSVI
+        from creinn.baselines.laplace import LaplaceBNN
+        from creinn.baselines.snn import SNN
 
-    The baselines are imported only if they are needed.
-    """
-    known = {"CreINN": CreINN, "Ensemble": Ensemble}
-    if name in known:
-        return known
-    from creinn.baselines.registry import CLASSES
-
-    return CLASSES
+        baselines = (SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre)
+        known |= {kind.__name__: kind for kind in baselines}
+    return known
 
 
 def _describe(model: Any) -> dict[str, Any]:
     name = type(model).__name__
-    if (known := _classes(name)).get(name) is not type(model):
+    if (known := _known_classes(name)).get(name) is not type(model):
         raise TypeError(f"Cannot save a {name}. The classes are {', '.join(known)}.")
     description: dict[str, Any] = {"kind": name, "options": model.options()}
     if hasattr(model, "members"):
         return description | {"members": [_describe(member) for member in model.members]}
     try:
         network = architecture.serialize(model.network)
-        options = description["options"]
-        places = [
-            place.removesuffix(TOKENS)
-            for place in options.get("feature_layers") or ()
-            if place != HEAD
-        ]
-        for path in (*places, options.get("logits_layer")) if "graph" in network else ():
-            if path is not None and family_of(model.network.get_submodule(path)) is None:
-                raise ValueError(
-                    f"the distance uses the features of {path!r}, which is not a known layer."
-                )
-        return description | {"network": network}
+        if "graph" in network:
+            _check_named_layers(model)
     except (TypeError, ValueError) as error:
-        warnings.warn(
-            f"The architecture of the model is not saved, because {error} Use "
-            "creinn.load(path, network=...) to load it.",
-            stacklevel=4,
-        )
+        message = f"The architecture of the model is not saved, because {error} Use "
+        warnings.warn(f"{message}creinn.load(path, network=...) to load it.", stacklevel=4)
         return description | {"network": None, "reason": str(error)}
+    return description | {"network": network}
+
+
+def _check_named_layers(model: Any) -> None:
+    """Raise an error if the distance uses a module that is not in the graph of the network."""
+    options = model.options()
+    places = [place.removesuffix(TOKENS) for place in options.get("feature_layers") or ()]
+    for path in (*places, options.get("logits_layer")):
+        if path in (None, HEAD) or family_of(model.network.get_submodule(path)) is not None:
+            continue
+        raise ValueError(f"the distance uses the features of {path!r}, which is not a known layer.")
 
 
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
-    if name not in (known := _classes(name)):
+    if name not in (known := _known_classes(name)):
         raise ValueError(f"Unknown class {name!r} in {path}. Expected {', '.join(known)}.")
     try:
         options = dict(description["options"])
@@ -227,10 +206,8 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
             members = description["members"]
             content = [_build(member, copy.deepcopy(network), path) for member in members]
         elif network is None and description["network"] is None:
-            raise ValueError(
-                f"The architecture of the model in {path.parent} was not saved, because "
-                f"{description['reason']} Use load(path, network=...)."
-            )
+            reason = f"The architecture in {path} was not saved, because {description['reason']}"
+            raise ValueError(f"{reason} Use load(path, network=...).")
         elif network is None:
             content = architecture.build(description["network"])
         return known[name].from_options(content, **options)

@@ -2,14 +2,14 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import onnxruntime
 import pytest
 import torch
 
-from creinn import Interval, load
-from creinn.cli.export import _example
+from creinn import CreINN, Interval, load, models, save
+from creinn import nn as inn
+from creinn.cli import export as export_module
 
 
 def test_default_format_is_onnx(run, model, tmp_path):
@@ -77,6 +77,15 @@ def test_baselines_export_no_sets(run, ordinary, tmp_path):
     assert "SNN" in done.err
 
 
-def test_images_have_training_size():
-    model = SimpleNamespace(preprocessing={"kind": "images", "channels": 3, "size": [8, 6]})
-    assert _example(model).shape == (1, 3, 8, 6)
+def test_images_have_the_size_of_training(run, tmp_path, monkeypatch):
+    shapes = []
+
+    def write(model, path, x):
+        shapes.append(tuple(x.shape))
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(export_module, "export", write)
+    model = CreINN(models.resnet8(num_classes=3, width=2, layers=inn))
+    save(model, tmp_path, preprocessing={"kind": "images", "channels": 3, "size": [8, 6]})
+    assert run("export", tmp_path).code == 0
+    assert shapes == [(1, 3, 8, 6)]

@@ -1,6 +1,5 @@
 """Tests of the options on the command line and in files."""
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -8,14 +7,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from creinn.cli.parsing import (
-    UsageError,
-    command_line,
-    option,
-    options_yaml,
-    parse_options,
-    setting,
-)
+from creinn.cli.parsing import UsageError, option, options_yaml, parse_options, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +74,6 @@ def test_strings_are_not_parsed(text):
     assert parse("--out", "m", "--set", f"comment={text}").comment == text
 
 
-def test_brackets_quote_commas():
-    assert parse("--out", "m", "--drop", '["a,b", c]').drop == ("a,b", "c")
-
-
 @pytest.mark.parametrize(
     ("arguments", "scale"),
     [([], True), (["0.5"], 0.5), (["2"], 2.0), (["true"], True), (["false"], False)],
@@ -141,10 +129,10 @@ def test_options_round_trip(tmp_path):
         (["--out", "m", "--batch-size", "x"], "batch_size"),
         (["--out", "m", "--scale", "wide"], "scale"),
         (["--out", "m", "--hidden", "3,x"], "hidden"),
+        (["--out", "m", "--set", "steps=3,x"], "steps"),
         (["--out", "m", "--rule", "c"], "rule"),
         (["--out", "m", "--batch-size", "0"], "batch_size"),
         (["--out", "m", "--config", "absent.yaml"], r"absent\.yaml"),
-        (["--out", "m", "--rate", "1"], "--rate"),
         (["--out", "m", "--set", "speed=1"], "speed"),
         (["--out", "m", "--set", "comment"], "NAME=VALUE"),
         (["--out", "m", "--set", "rate=fast"], "rate"),
@@ -152,9 +140,8 @@ def test_options_round_trip(tmp_path):
     ],
 )
 def test_errors(arguments, token):
-    with pytest.raises(UsageError, match=token) as caught:
+    with pytest.raises(UsageError, match=token):
         parse(*arguments)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +150,9 @@ def test_errors(arguments, token):
         ("out: m\nbatchsize: 3\n", "batchsize"),
         ("out: m\nbatch_size: many\n", "batch_size"),
         ("out: m\nhidden: [1.5]\n", "hidden"),
-        ("out: m\ndrop: [true]\n", "drop"),
         ("out: m\ntarget: 3\n", "target"),
         ("out: [\n", "parsing"),
-        ("out\n", "yaml"),
+        ("out\n", "config"),
     ],
 )
 def test_errors_in_files(tmp_path, text, token):
@@ -206,16 +192,4 @@ def test_help_has_groups_defaults_and_settings(capsys):
     assert "data Input: 100%." in words
     assert "--batch-size BATCH_SIZE Rows. (default: 32)" in words
     assert "rate Learning rate. (default: 0.5)" in words
-    assert "--rate" not in words
-
-
-def test_command_line_gives_the_same_options():
-    line = (
-        "creinn do 'a b.csv' --drop 'x,y z' --hidden 5,6 --scale 2.0 --from f --out o "
-        "--no-progress --set rate=0.1 --set steps=1,2 --set 'comment=#' --set strict=true"
-    )
-    options = parse_options(Options, "p", shlex.split(line)[2:])
-    assert command_line("do", options) == line
-    quoted = Options(out=Path("o"), drop=("a,b", "c"))
-    assert parse_options(Options, "p", shlex.split(command_line("do", quoted))[2:]) == quoted
-    assert command_line("do", Options(out=Path("o")), leave_out=["out"]) == "creinn do"
+    assert "--rate" not in words  # a setting, not an option

@@ -114,7 +114,7 @@ def test_equivalent_table_formats(run, wine, tmp_path):
         if (
             name != "german.csv" and model.exists()
         ):  # what is not written as in training is refused, never misread
-            assert "--decimal '.'" in run("predict", model, tmp_path / name, "--out", out).err
+            assert "decimal='.'" in run("predict", model, tmp_path / name, "--out", out).err
             assert run("predict", model, tmp_path / name, "--out", out, "--decimal", ".").code == 0
         elif name == "german.csv":
             assert run("predict", model, tmp_path / name, "--out", out).code == 0
@@ -156,7 +156,7 @@ def test_frequent_marker_requires_option(train, tmp_path):
     path = write(tmp_path / "t.csv", "garage", ["None", "built in"] * 20)
     done = train(path)
     assert done.code == 1
-    assert "--missing 'auto,None'" in done.err
+    assert "missing='auto,None'" in done.err
     done = train(path, "--missing", "NA,?")
     assert done.code == 0, done.err
     done = train(path, "--missing", "auto,None")
@@ -166,11 +166,11 @@ def test_frequent_marker_requires_option(train, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "option", "token"),
     [
-        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--dayfirst",), "--dayfirst"),
-        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--dayfirst", "false"), "--dayfirst"),
+        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--dayfirst",), "dayfirst"),
+        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--dayfirst", "false"), "dayfirst"),
         (["12.30 €", "9.99 €"] * 20, ("--categorical", "x"), "Convert"),
         (["1", "k.A.", "2", "defekt"] * 10, ("--missing", "k.A.,defekt"), "'defekt' (10)"),
-        (["1,5", "2.5", "3.5", "4.5"] * 10, ("--categorical", "x"), "--decimal ','"),
+        (["1,5", "2.5", "3.5", "4.5"] * 10, ("--categorical", "x"), "decimal=','"),
     ],
 )
 def test_ambiguous_columns_raise(train, tmp_path, cells, option, token):
@@ -217,12 +217,12 @@ def test_rows_without_a_class(run, train, tmp_path):
     done = train(path)
     assert done.code == 1
     assert "4 of 40 rows" in done.err
-    assert "--drop-unlabelled" in done.err
+    assert "drop_unlabelled" in done.err
     done = train(path, "--drop-unlabelled")
     assert done.code == 0, done.err
     assert "36 rows of" in done.out
     evaluate = ("evaluate", tmp_path / "m", path, "--out", tmp_path / "e.json")
-    assert "--drop-unlabelled" in run(*evaluate).err
+    assert "drop_unlabelled" in run(*evaluate).err
     done = run(*evaluate, "--drop-unlabelled", "--batch-size", "7")
     assert done.code == 0, done.err
     assert "4 rows without a class" in done.out
@@ -245,7 +245,7 @@ def test_suspicious_data_print_notes(run, train, tmp_path):
     [
         ("x,y\n1,a\n", "line 2"),
         ("x,y\n1,a\n2\n", "line 3"),
-        ("x,y\n1,a\n2,b,c\n", "--set separator"),
+        ("x,y\n1,a\n2,b,c\n", "separator="),
         ("# by hand\nx,y\n1,a\n2,b\n", "comment='#'"),
         ('[{"x": 1, "y": "a"}]', "JSON"),
     ],

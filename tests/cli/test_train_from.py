@@ -13,7 +13,7 @@ from creinn.baselines import SNN
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
-from creinn.cli.sources import read_model, stream_data
+from creinn.cli.sources import stream_data
 from creinn.graph.convert import credal
 from creinn.saving import save
 
@@ -21,7 +21,7 @@ FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 
 
 def rows(model, path):
-    saved = read_model(model, "cpu")
+    saved = load(model)
     options = DataOptions(data=path)
     return next(stream_data(options, saved.preprocessing, saved.class_names, whole=True))
 
@@ -80,9 +80,9 @@ def test_saved_options_reproduce_model(run, ordinary, wine, tmp_path):
     assert all(
         torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items()
     )
-    saved = read_model(tmp_path / "m", "cpu")
+    saved = load(tmp_path / "m")
     assert saved.preprocessing["marks"] == ["?"]
-    assert saved.preprocessing["columns"] == read_model(ordinary, "cpu").preprocessing["columns"]
+    assert saved.preprocessing["columns"] == load(ordinary).preprocessing["columns"]
     assert saved.class_names == ["class_0", "class_1", "class_2"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from creinn.report.tables import MeanStd
 from experiments.catalogue import EXPERIMENTS
 from experiments.definition import Timing
-from experiments.report import mean_history, write_report
+from experiments.report import increase_chart, mean_history, write_report
 from experiments.result_tables import (
     INFERENCE_TIME,
     PUBLISHED,
@@ -20,6 +20,7 @@ from experiments.result_tables import (
     spread,
     statistics_table,
     time_table,
+    with_published,
 )
 from experiments.run import RunConfig, run_experiment
 from experiments.store import packed_files, read_packed, write_packed
@@ -196,3 +197,17 @@ def test_mean_history_by_hand():
     runs = [[{"epoch": 1, "loss": 1.0, "width": None}, {"epoch": 2, "loss": 0.5, "width": None}]]
     runs.append([{"epoch": 1, "loss": 3.0, "width": None}])
     assert mean_history(runs) == [{"epoch": 1, "loss": 2.0, "width": None}]
+
+
+def test_published_columns():
+    ours = [{"model": "A", "acc": 0.8, "ours only": 1}, {"model": "B", "acc": 0.7, "ours only": 2}]
+    rows = with_published(ours, {"A": {"acc": 0.84}})
+    assert [list(row) for row in rows] == [["model", "acc", "acc (paper)", "ours only"]] * 2
+    assert [row["acc (paper)"] for row in rows] == [0.84, None]
+
+
+def test_increase_chart():
+    figure = increase_chart({"EU": {"0": MeanStd(1.0), ".1": MeanStd(2.0, 0.5)}})
+    (trace,) = figure.data
+    assert (list(trace.y), list(trace.error_y.array)) == ([1.0, 2.0], [0.0, 0.5])
+    assert figure.layout.shapes[0].y0 == 1.0

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from PIL import Image
 from plotly.offline import get_plotlyjs
 
-from creinn.report.figures import heat_map, increase_chart, training_curves
+from creinn.report.figures import heat_map, training_curves
 from creinn.report.page import (
     Section,
     Side,
@@ -118,9 +118,7 @@ def test_figures_share_one_legend():
     )
     assert page.count('"showlegend":false') == 2  # of either figure
     assert side.parts[0].layout.showlegend is None  # the caller's figure is as it was
-    assert '<div class="legend">' not in page_html(
-        "Title", [Section("A", [increase_chart({"EU": {"0": 1.0}})])]
-    )
+    assert '<div class="legend">' not in page_html("Title", [Section("A", [heat_map([[1.0]])])])
 
 
 def test_figures_are_responsive():
@@ -211,7 +209,7 @@ def test_invalid_part_writes_nothing(tmp_path):
         ("T", [], "section"),
         ("T", [Section("", ["b"])], "heading"),
         ("T", [Section("A")], "part"),
-        ("T", [Section("A", [Side([])])], "row"),
+        ("T", [Section("A", [Side([])])], "Side"),
     ],
 )
 def test_empty_pages_raise(title, content, message):
@@ -262,9 +260,9 @@ def test_image_grid_captions():
 def test_invalid_image_grid_raises():
     with pytest.raises(ValueError, match="images"):
         image_grid([], [])
-    with pytest.raises(ValueError, match="2 captions"):
+    with pytest.raises(ValueError, match="zip"):
         image_grid([np.zeros((2, 2))], ["a", "b"])
-    with pytest.raises(ValueError, match="2 details"):
+    with pytest.raises(ValueError, match="zip"):
         image_grid([np.zeros((2, 2))], ["a"], [Markup(""), Markup("")])
 
 
@@ -280,9 +278,9 @@ def test_interval_bars_by_hand():
 
 
 def test_interval_bars_with_wrong_lengths_raise():
-    with pytest.raises(ValueError, match=r"\(1,\)"):
+    with pytest.raises(ValueError, match="zip"):
         interval_bars([0.1, 0.4], [0.6], [0.35, 0.65], ["a", "b"])
-    with pytest.raises(ValueError, match="0 classes"):
+    with pytest.raises(ValueError, match="names"):
         interval_bars([], [], [], [])
 
 

@@ -11,7 +11,6 @@ from creinn.report.tables import (
     html_table,
     markdown_table,
     text_table,
-    with_published,
 )
 
 DASH = "\N{EN DASH}"
@@ -33,7 +32,7 @@ def test_single_run_has_no_standard_deviation():
 
 
 def test_no_runs_raise():
-    with pytest.raises(ValueError, match="value"):
+    with pytest.raises(ValueError, match="data"):
         MeanStd.of([])
 
 
@@ -70,8 +69,7 @@ def test_text_table_is_aligned():
 
 
 def test_html_table_escapes_and_marks_columns():
-    rows = with_published([{"model": "a<b", "acc": 0.8}], {"a<b": {"acc": 0.84}}, key="model")
-    table = html_table(rows, digits=2)
+    table = html_table([{"model": "a<b", "acc": 0.8, "acc (paper)": 0.84}], digits=2)
     assert "<td>a&lt;b</td>" in table
     assert re.findall(r'<td class="([^"]+)">([^<]+)</td>', table) == [
         ("number", "0.80"),
@@ -85,23 +83,6 @@ def test_wide_html_table_labels_cells():
     assert '<td class="number" data-column="e &#34;f&#34;">5</td>' in table
     assert ">0.500 ±&nbsp;0.250<" in table
     assert "wide" not in html_table([{"a": 1, "b": 2, "c": 3}])
-
-
-def test_published_columns():
-    ours = [{"model": "A", "acc": 0.8, "ours only": 1}, {"model": "B", "acc": 0.7, "ours only": 2}]
-    rows = with_published(ours, {"A": {"acc": 0.84}}, key="model")
-    assert [list(row) for row in rows] == [["model", "acc", "acc (paper)", "ours only"]] * 2
-    assert [row["acc (paper)"] for row in rows] == [0.84, None]
-
-
-def test_unknown_published_column_raises():
-    with pytest.raises(ValueError, match="auroc"):
-        with_published([{"model": "A", "acc": 0.8}], {"A": {"auroc": 0.9}}, key="model")
-
-
-def test_rows_without_key_raise():
-    with pytest.raises(ValueError, match="model"):
-        with_published([{"acc": 0.8}], {}, key="model")
 
 
 @pytest.mark.parametrize("table", [text_table, markdown_table, html_table])

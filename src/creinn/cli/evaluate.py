@@ -21,16 +21,10 @@ from markupsafe import Markup
 from creinn import report
 from creinn.cli.explore import Predicted, explorer_samples
 from creinn.cli.options import EvaluateOptions, ModelOptions
-from creinn.cli.parsing import check_outputs, command_line, options_yaml
-from creinn.cli.sources import (
-    OPTIONS,
-    check_paths,
-    predict_parts,
-    read_model,
-    stream_data,
-    takes_intervals,
-)
+from creinn.cli.parsing import check_outputs, options_yaml
+from creinn.cli.sources import OPTIONS, check_paths, predict_parts, stream_data
 from creinn.credal.credal_set import CredalSet
+from creinn.device import choose_device
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
 from creinn.evaluation.label_sets import LEVELS
@@ -38,9 +32,11 @@ from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.numerics import pluralize
 from creinn.report.explorer import explore, sample_limit
+from creinn.report.figures import thin
 from creinn.report.provenance import provenance, provenance_rows
 from creinn.report.tables import html_table, text_table
 from creinn.report.theme import texts
+from creinn.saving import load
 
 Record = dict[str, Any]
 
@@ -56,32 +52,29 @@ NUMBERS = {
 }
 
 
-def evaluate(options: EvaluateOptions) -> int:
+def evaluate(options: EvaluateOptions, command: str) -> int:
     """Evaluate a model, print and write the results, and return the exit code."""
     if options.report is not None and find_spec("plotly") is None:
-        raise ValueError(
-            f"The report {options.report} requires plotly: pip install 'creinn[report]'. "
-            "Without --report only the numbers are written."
-        )
+        raise ValueError(f"{options.report} requires plotly: pip install 'creinn[report]'.")
     check_outputs("evaluate", options)
-    model = read_model(options.model, options.device)
+    model = load(options.model, choose_device(options.device))
     if _was_trained_on(options):
         print(f"note: the model was trained on {options.source}; results on new data are worse")
-    ood_options = replace(
-        options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper
-    )
-    if ood_options.paths:
-        check_paths(ood_options, "ood-")
-    inside, outside = _predict_all(model, options, is_labelled=True), None
-    if ood_options.paths:
-        outside = _predict_all(model, ood_options, is_labelled=False)
+    ood = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
+    if ood.paths:
+        check_paths(ood, "ood-")
+    inside = _predict_all(model, options, is_labelled=True)
+    outside = _predict_all(model, ood, is_labelled=False) if ood.paths else None
     record = evaluation_record(inside, outside, model.class_names, options.rule)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    origin = {**provenance(command_line("evaluate", options)), "date": now}
-    record = {"model": str(options.model), "data": options.source, **record, "provenance": origin}
+    record = {"model": str(options.model), "data": options.source, **record}
+    record["provenance"] = {**provenance(command), "date": now}
     print(terminal_text(record))
     curves = summary.rejection(inside.prediction, inside.labels)
-    record["curves"] = {MEASURES[name]: _points(curve) for name, curve in curves.items()}
+    record["curves"] = {}
+    for name, curve in curves.items():
+        x, y = thin(curve, MOST_POINTS)
+        record["curves"][MEASURES[name]] = {"rejection": x.tolist(), "accuracy": y.tolist()}
     write_bytes(options.out, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
@@ -91,7 +84,7 @@ def evaluate(options: EvaluateOptions) -> int:
         samples = [
             sample
             for data, is_outside in groups
-            for sample in explorer_samples(model, data, most, is_outside, takes_intervals(model))
+            for sample in explorer_samples(model, data, most, is_outside)
         ]
         explorer = explore(samples, record["classes"], record["unit"], options.rule)
         scores = {data.name: summary.uncertainties(data.prediction) for data, _ in groups}
@@ -108,7 +101,7 @@ def evaluation_record(
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
     bins = reliability(prediction.probabilities, labels, predicted=predicted)._asdict()
-    right, rows = counts.diagonal().tolist(), counts.sum(1).tolist()
+    recall = zip(classes, counts.diagonal().tolist(), counts.sum(1).tolist(), strict=True)
     curves = summary.rejection(prediction, labels)
     sets = summary.sets(prediction, labels, rule)
     record: Record = {
@@ -119,9 +112,7 @@ def evaluation_record(
             name: [None if np.isnan(v) else v for v in values.tolist()]
             for name, values in bins.items()
         },
-        "recall": {
-            name: r / n if n else None for name, r, n in zip(classes, right, rows, strict=True)
-        },
+        "recall": {name: right / rows if rows else None for name, right, rows in recall},
         "confusion": counts.tolist(),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
         "auarc": {MEASURES[name]: curve.area for name, curve in curves.items()},
@@ -146,15 +137,14 @@ def evaluation_record(
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
-    """Return the coverage of the conformal sets.
-
-    The record has the total coverage, the coverage by size and by class, and that for other levels.
-    """
+    """Return the coverage of the conformal sets: total, by size, by class, and at other levels."""
     conformal = prediction.conformal
     assert conformal is not None
     found = summary.coverage(prediction, labels)
-    levels = sorted({*LEVELS, conformal.coverage})
-    curve = [(level, summary.coverage(prediction, labels, level)) for level in levels]
+    curve = []
+    for level in sorted({*LEVELS, conformal.coverage}):
+        one = summary.coverage(prediction, labels, level)
+        curve.append({"nominal": level, **one.all._asdict(), "mean_size": one.size})
     return {
         "nominal": conformal.coverage,
         "score": conformal.score,
@@ -165,10 +155,8 @@ def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str])
         "empty": found.empty,
         "full": found.full,
         "by_size": {str(size): share._asdict() for size, share in found.by_size.items()},
-        "by_class": {classes[number]: share._asdict() for number, share in found.by_class.items()},
-        "curve": [
-            {"nominal": level, **one.all._asdict(), "mean_size": one.size} for level, one in curve
-        ],
+        "by_class": {classes[k]: share._asdict() for k, share in found.by_class.items()},
+        "curve": curve,
     }
 
 
@@ -185,7 +173,11 @@ def terminal_text(record: Record) -> str:
         parts.append("\n".join((text["conformal"], table, text["conformal_shift"])))
     parts.append(text_table(_uncertainty_rows(record), digits=4))
     parts.append("\n".join(_present(text, "uncertainty", "auarc", "ood")))
-    return "\n\n".join([*parts, _classes_text(record, text["recall"])])
+    rows, meaning = _class_rows(record), text["recall"]
+    if len(rows) > MOST_CLASSES:
+        meaning += f" The table has the {MOST_CLASSES} of {len(rows)} classes of lowest recall."
+        rows.sort(key=lambda row: 2 if row["recall"] is None else row["recall"])
+    return "\n\n".join([*parts, f"{text_table(rows[:MOST_CLASSES], digits=4)}\n{meaning}"])
 
 
 def _was_trained_on(options: ModelOptions) -> bool:
@@ -211,12 +203,6 @@ def _predict_all(model: Any, options: ModelOptions, is_labelled: bool) -> Predic
     )
 
 
-def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
-    count = len(curve.accuracy)
-    at = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
-    return {"rejection": curve.rejection[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
-
-
 def _write_page(
     path: Path,
     record: Record,
@@ -234,38 +220,32 @@ def _write_page(
     rejection = {label: curves[name] for name, label in named.items()}
     origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
     matrix = report.confusion_map(record["confusion"], record["classes"])
+    classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
+    unit = f"uncertainty ({record['unit']})"
     content: dict[str, list[Any]] = {
-        "Numbers": [_html(_number_rows(record, text)), *_present(text, "probabilities")],
+        "Numbers": [html_table(_number_rows(record, text), digits=4)],
         "Sets with a guarantee": _coverage_parts(record, text),
-        "Classes": [
-            report.Side([matrix, _html(_class_rows(record))]),
-            text["confusion"],
-            text["recall"],
-        ],
+        "Classes": [classes, text["confusion"], text["recall"]],
         "Calibration": [report.reliability_chart(bins), text["calibration"]],
         "Accuracy when the least certain are rejected": [
             report.rejection_curves({record["model"]: rejection}),
             text["rejection"],
         ],
         "Uncertainty": [
-            _html(_uncertainty_rows(record)),
+            html_table(_uncertainty_rows(record), digits=4),
             *_present(text, "uncertainty", "auarc", "ood"),
-            report.score_histograms(by_measure, f"uncertainty ({record['unit']})"),
+            report.score_histograms(by_measure, unit),
         ],
         "Explore predictions": [explorer],
         "How this was made": [html_table(provenance_rows(origin))],
     }
+    content["Numbers"] += _present(text, "probabilities")
     sections = [report.Section(heading, parts) for heading, parts in content.items() if parts]
     title = f"Evaluation of {record['model']}"
     report.write_page(path, title, sections, lead=f"{_heading(record)}.")
 
 
-def _html(rows: Sequence[Record]) -> Markup:
-    return html_table(rows, digits=4)
-
-
 def _present(text: Mapping[str, str], *names: str) -> list[str]:
-    """Return the sentences that are in the text."""
     return [text[name] for name in names if name in text]
 
 
@@ -277,7 +257,6 @@ def _heading(record: Record) -> str:
 
 
 def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
-    """Return one row for each number, with its name, value and meaning."""
     values = record | record.get("sets", {})
     return [
         {"measure": label, "value": values[name], "meaning": text[name]}
@@ -308,13 +287,14 @@ def _coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
     """Return a plot and the tables of the coverage, in total, by size and by class."""
     if "conformal" not in record:
         return []
-    conformal, tables = record["conformal"], []
+    conformal = record["conformal"]
+    tables = [html_table(_coverage_rows(conformal), digits=4)]
     for name in ("size", "class"):
         shares = conformal[f"by_{name}"].items()
-        tables.append(_html([{name: key, "rows": of["rows"], **_share(of)} for key, of in shares]))
+        rows = [{name: key, "rows": of["rows"], **_share(of)} for key, of in shares]
+        tables.append(html_table(rows, digits=4))
     chart = report.coverage_chart(conformal["curve"])
-    table = _html(_coverage_rows(conformal))
-    return [text["conformal"], chart, table, *tables, text["conformal_shift"]]
+    return [text["conformal"], chart, *tables, text["conformal_shift"]]
 
 
 def _share(share: Record) -> Record:
@@ -322,24 +302,11 @@ def _share(share: Record) -> Record:
 
 
 def _class_rows(record: Record) -> list[Record]:
-    """Return one row for each class, with the number of rows and the recall."""
-    rows = zip(record["classes"], record["confusion"], strict=True)
-    return [
-        {"class": name, "rows": sum(counts), "recall": record["recall"][name]}
-        for name, counts in rows
-    ]
-
-
-def _classes_text(record: Record, meaning: str) -> str:
-    """Return the recall of each class and the most frequent wrong class.
-
-    If there are many classes, only the classes with the lowest recall are used.
-    """
-    rows = _class_rows(record)
-    for index, (row, counts) in enumerate(zip(rows, record["confusion"], strict=True)):
+    """Return one row for each class, with its recall and the most frequent wrong class."""
+    names, rows = record["classes"], []
+    for index, (name, counts) in enumerate(zip(names, record["confusion"], strict=True)):
         wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)
-        row["most often taken for"] = f"{record['classes'][-other]} ({wrong})" if wrong else None
-    if len(rows) > MOST_CLASSES:
-        meaning += f" The table has the {MOST_CLASSES} of {len(rows)} classes of lowest recall."
-        rows.sort(key=lambda row: 2 if row["recall"] is None else row["recall"])
-    return text_table(rows[:MOST_CLASSES], digits=4) + f"\n{meaning}"
+        row = {"class": name, "rows": sum(counts), "recall": record["recall"][name]}
+        row["most often taken for"] = f"{names[-other]} ({wrong})" if wrong else None
+        rows.append(row)
+    return rows

@@ -7,13 +7,14 @@ parts and multiples of the measured widths.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from creinn.cli.sources import PreparedData, takes_intervals
 from creinn.data.columns import Number
 from creinn.data.encoder import TableEncoder
 from creinn.data.features import Missing
@@ -23,9 +24,6 @@ from creinn.interval import Interval, cat
 from creinn.report.explorer import Samples, choose_samples
 from creinn.report.tables import NO_VALUE
 
-if TYPE_CHECKING:
-    from creinn.cli.sources import PreparedData
-
 MOST_COLUMNS = 60  # of a table that are shown
 DEVIATIONS = (0.0, 0.1, 0.2, 0.5, 1.0)  # widths in standard deviations of the training table
 BRIGHTNESS = (0.0, 0.02, 0.05, 0.1, 0.2)  # widths of pixels, from 0 to 1
@@ -34,18 +32,11 @@ FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0)  # of the measured widths
 
 @dataclass(frozen=True)
 class Predicted:
-    """Data with their predictions.
-
-    Attributes:
-        name: The name of the data.
-        parts: The data in parts, to read the chosen rows again.
-        prediction: The predictions of all rows.
-        labels: The true classes of all rows, if they are known.
-    """
+    """Data with their predictions."""
 
     name: str
-    parts: "Iterable[PreparedData]"
-    prediction: Any
+    parts: Iterable[PreparedData]  # to read the chosen rows again
+    prediction: Any  # of all rows
     labels: Tensor | None = None
 
 
@@ -61,18 +52,12 @@ class _Rows(NamedTuple):
 
 
 def explorer_samples(
-    model: Any, data: Predicted, most: int, outside: bool | None, intervals: bool
+    model: Any, data: Predicted, most: int, outside: bool | None
 ) -> Iterator[Samples]:
     """Yield at most ``most`` samples of the data, in one or two groups.
 
-    Samples with missing values are separate, because they have no widths.
-
-    Args:
-        model: The model.
-        data: The data with the predictions.
-        most: The maximum number of samples.
-        outside: Whether the data are out of distribution, or ``None`` if this is unknown.
-        intervals: Whether the inputs of the model can be intervals.
+    Samples with missing values are separate, because they have no widths. ``outside`` is whether
+    the data are out of distribution, or ``None`` if this is unknown.
     """
     chosen = choose_samples(data.prediction.total, most)
     rows = _read(model, data.parts, chosen)
@@ -92,11 +77,11 @@ def explorer_samples(
             columns=rows.columns,
             cells=[rows.cells[i] for i in at.tolist()] if rows.cells else (),
             images=() if rows.cells else _pixels(rows.x[at], model.preprocessing),
-            widths=_widths(model, rows, at, own) if intervals and is_complete else {},
+            widths=_widths(model, rows, at, own) if is_complete and takes_intervals(model) else {},
         )
 
 
-def _read(model: Any, parts: "Iterable[PreparedData]", chosen: Any) -> _Rows:
+def _read(model: Any, parts: Iterable[PreparedData], chosen: Any) -> _Rows:
     """Read the chosen rows, which must be sorted."""
     x: list[Any] = []
     names, cells, columns = list[str](), list[list[str]](), list[str]()
@@ -106,22 +91,23 @@ def _read(model: Any, parts: "Iterable[PreparedData]", chosen: Any) -> _Rows:
         before += len(data)
         if len(here):
             x.append(data.inputs[torch.from_numpy(here)])
-            tables = [replace(table, frame=table.frame.iloc[here]) for table in data.tables]
-            if tables:
-                encoder = TableEncoder.from_json(model.preprocessing)
-                used = [tables[0].cells(column.name).notna() for column in encoder.columns]
-                is_complete.append(pd.concat(used, axis=1).all(axis=1).to_numpy())
+            complete = np.ones(len(here), dtype=bool)
+            if data.tables:
+                tables = [replace(table, frame=table.frame.iloc[here]) for table in data.tables]
+                used = TableEncoder.from_json(model.preprocessing).columns
+                present = [tables[0].cells(column.name).notna() for column in used]
+                complete = pd.concat(present, axis=1).all(axis=1).to_numpy()
                 columns, missing = tables[0].columns[:MOST_COLUMNS], data.missing
                 cells += _cells(tables, columns)
                 names += [f"row {row}" for row in np.asarray(data.ids["row"])[here]]
             else:
-                is_complete.append(np.ones(len(here), dtype=bool))
                 names += [str(data.ids["file"][i]) for i in here]
+            is_complete.append(complete)
         if before > chosen[-1]:
             break
     inputs = cat(x) if isinstance(x[0], Interval) else torch.cat(x)
-    complete = torch.from_numpy(np.concatenate(is_complete))
-    return _Rows(inputs, names, complete, columns, cells, missing)
+    all_complete = torch.from_numpy(np.concatenate(is_complete))
+    return _Rows(inputs, names, all_complete, columns, cells, missing)
 
 
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
@@ -140,17 +126,18 @@ def _pixels(x: Any, preprocessing: dict[str, Any]) -> Any:
 
 def _widths(model: Any, rows: _Rows, at: Tensor, own: Any) -> dict[str, Any]:
     """Return the predictions by the name of the width, including ``own``."""
-    x = rows.x[at]
+    x, preprocessing = rows.x[at], model.preprocessing
     is_measured = isinstance(x, Interval)
     if rows.missing is not None:
         base = x if is_measured else rows.missing.intervals(x)
-        unit = _is_number(model.preprocessing, rows.missing)
+        columns = TableEncoder.from_json(preprocessing).columns
+        kinds = [float(isinstance(one, Number)) for one in columns for _ in range(one.width)]
+        unit = torch.tensor(kinds + [0.0] * len(rows.missing.marked))  # 0 for categories and dates
         low, high = torch.tensor([-torch.inf, torch.inf])
         steps, name = DEVIATIONS, "standard deviations"
     else:
-        shape = (-1, 1, 1)
-        mean, std = (torch.tensor(model.preprocessing[n]).reshape(shape) for n in ("mean", "std"))
         base = x if is_measured else Interval.point(x)
+        mean, std = (torch.tensor(preprocessing[n])[:, None, None] for n in ("mean", "std"))
         unit, low, high = 1 / std, -mean / std, (1 - mean) / std
         steps, name = BRIGHTNESS, "of the range from black to white"
     if is_measured:
@@ -163,10 +150,3 @@ def _widths(model: Any, rows: _Rows, at: Tensor, own: Any) -> dict[str, Any]:
         is_own = step == (1 if is_measured else 0)
         found[f"{step:g} {name}"] = own if is_own else model.predict(wide).to("cpu")
     return found
-
-
-def _is_number(preprocessing: dict[str, Any], missing: Missing) -> Tensor:
-    """Return 1 for features that are numbers, and 0 for categories and dates."""
-    columns = TableEncoder.from_json(preprocessing).columns
-    kinds = [float(isinstance(column, Number)) for column in columns for _ in range(column.width)]
-    return torch.tensor(kinds + [0.0] * len(missing.marked))

@@ -3,10 +3,11 @@
 This module does not load torch, so that ``--help`` is fast.
 """
 
-import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from jsonargparse.typing import PositiveInt
 
 from creinn.cli.parsing import option, setting
 
@@ -14,12 +15,6 @@ MethodName = Literal[
     "creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble"
 ]
 Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
-
-KEYWORDS = (
-    "missing", "separator", "decimal", "thousands", "encoding", "comment", "dayfirst",
-    "drop", "categorical", "max_categories", "max_classes", "drop_unlabelled",
-)  # fmt: skip
-"""Keywords of :mod:`creinn.data` that are options of the same name."""
 
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
 images. Labelled images are in one folder per class."""
@@ -30,24 +25,26 @@ METHOD = """creinn-d: an ordinary network, where the credal sets grow with the d
 training data. creinn: an interval network, also for interval data. snn: an ordinary network.
 The other methods are baselines."""
 FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from.
-The data are prepared as for that model. creinn-d needs one pass over the training data, and
-creinn trains an interval for each weight."""
+creinn-d needs one pass over the training data, and creinn trains an interval for each weight."""
 DISTANCE = """Whether the credal sets grow with the distance from the training data; the default
-is true for creinn-d only. A number is the scale; otherwise the scale is chosen in the
-training."""
+is true for creinn-d only. A number is the scale, which is otherwise chosen in the training."""
 COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the
-true class with this probability, such as 0.95 (creinn-d and creinn). This holds for similar
-data only."""
+true class with this probability, such as 0.95. This holds for similar data only."""
 MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
 or sound (the intervals contain the output of every network in the weight intervals)."""
 VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the
-scale of the distance. The default is a sixth, or 0 with --from or if a sixth is less than ten
-rows."""
+scale of the distance. The default is a sixth, or 0 with --from or for few rows."""
 TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from
 it is radii for creinn and nothing for creinn-d."""
 PATIENCE = """Number of epochs without a lower validation loss after which the training stops
-and the best weights are used; 0 trains for all epochs. The default is 10 if rows are held
-out."""
+and the best weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
+RATE = """Initial learning rate of Adam. The default is 0.001; for ordinary networks on tables it
+grows with the batch size."""
+BATCH = "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256."
+UNLABELLED = "Drop rows without a class. Otherwise they are an error."
+DEVICE = "Device: cpu, cuda, cuda:1, mps or auto."
+PREDICTIONS = """File for the predictions: Parquet if it ends in .parquet, otherwise CSV (required).
+All options are in a file with the same name and the suffix .yaml."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +56,14 @@ class DataOptions:
     upper: Path | None = option(None, "data", "Table or folder of upper bounds.")
     missing: tuple[str, ...] = option(("auto",), "data", MISSING)
     decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
-    size: int | None = option(
-        None, "data", "Side in pixels of resized images. The default is the size in the training."
-    )
+    size: int | None = option(None, "data", "Side in pixels of images; by default as in training.")
     separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
     thousands: str = setting("auto", "data", "Thousands separator, or none; auto detects it.")
     encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
     comment: str = setting("", "data", "Character that starts a comment, such as #.")
     strict: bool = setting(False, "data", "Whether an unreadable image is an error.")
-    batch_size: int | None = option(
-        None, "method", "Rows per batch. The default is 4096 rows of a table or 256 images."
-    )
-    device: str = setting("cpu", "training", "Device: cpu, cuda, cuda:1, mps or auto.")
+    batch_size: int | None = option(None, "method", "Rows per batch.")
+    device: str = setting("cpu", "training", DEVICE)
 
     @property
     def paths(self) -> list[Path]:
@@ -89,29 +82,17 @@ class TrainOptions(DataOptions):
 
     target: str | None = option(None, "data", "Column of the classes. Required for tables.")
     drop: tuple[str, ...] = option((), "data", "Columns to leave out, separated by commas.")
-    categorical: tuple[str, ...] = option(
-        (), "data", "Columns of numbers or dates that are categories, separated by commas."
-    )
+    categorical: tuple[str, ...] = option((), "data", "Columns of numbers that are categories.")
     dayfirst: bool | None = option(None, "data", "Whether dates such as 03/04/2021 are in April.")
-    drop_unlabelled: bool = option(
-        False, "data", "Drop rows without a class. Otherwise they are an error."
-    )
-    max_categories: int = setting(
-        100, "data", "Maximum number of categories of a column; rare ones are combined."
-    )
-    max_classes: int | None = setting(
-        None, "data", "Maximum number of classes of a table. The default is at most 1000."
-    )
+    drop_unlabelled: bool = option(False, "data", UNLABELLED)
+    max_categories: int = setting(100, "data", "Maximum number of categories of a column.")
+    max_classes: int | None = setting(None, "data", "Maximum number of classes; default 1000.")
     channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
     augment: bool = setting(False, "data", "Whether to shift and mirror images at random.")
     method: MethodName = option("creinn-d", "method", METHOD)
     network: Network = option("resnet8", "method", "Network for images.")
-    hidden: tuple[int, ...] = option(
-        (64, 64), "method", "Widths of the hidden layers for tables, separated by commas."
-    )
-    members: int | None = option(
-        None, "method", "Number of networks. The default is 1, or 5 for deep-ensemble."
-    )
+    hidden: tuple[int, ...] = option((64, 64), "method", "Widths of hidden layers for tables.")
+    members: PositiveInt | None = option(None, "method", "Number of networks in an ensemble.")
     distance: bool | float | None = option(None, "method", DISTANCE)
     from_: Path | None = option(None, "method", FROM)
     coverage: float | None = option(None, "method", COVERAGE)
@@ -130,23 +111,14 @@ class TrainOptions(DataOptions):
     )
     width: int | None = setting(None, "method", "Number of channels of the first stage.")
     epochs: int = option(100, "training", "Maximum number of passes over the training data.")
-    batch_size: int | None = option(
-        None,
-        "training",
-        "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256.",
-    )
+    batch_size: int | None = option(None, "training", BATCH)
     validation_fraction: float | None = option(None, "training", VALIDATION)
     class_weight: Literal["balanced", "none"] = option(
         "none", "training", "balanced: all classes have the same total weight."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
     train: Literal["auto", "all", "radii", "nothing"] = setting("auto", "training", TRAIN)
-    learning_rate: float | None = setting(
-        None,
-        "training",
-        "Initial learning rate of Adam. The default is 0.001; for ordinary networks on tables it "
-        "grows in proportion to batches of more than 64 rows.",
-    )
+    learning_rate: float | None = setting(None, "training", RATE)
     milestones: tuple[int, ...] = setting(
         (), "training", "Epochs after which the learning rate is divided by ten."
     )
@@ -174,7 +146,7 @@ class ModelOptions(DataOptions, SavedModel):
     rule: Literal["maximality", "e-admissibility"] = option(
         "maximality", "method", "Decision rule for the set of classes."
     )
-    device: str = option("cpu", "method", "Device: cpu, cuda, cuda:1, mps or auto.")
+    device: str = option("cpu", "method", DEVICE)
     out: Path = option()
     force: bool = option(False, help="Replace other files. Inputs are never replaced.")
     progress: bool = option(True, help="Show a progress bar on a terminal.")
@@ -190,30 +162,18 @@ class PredictOptions(ModelOptions):
     """
 
     keep: tuple[str, ...] = option((), help="Columns to copy to the result, separated by commas.")
-    out: Path = option(
-        help="File for the predictions: Parquet if it ends in .parquet, otherwise CSV (required). "
-        "All options are in a file with the same name and the suffix .yaml."
-    )
+    out: Path = option(help=PREDICTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ModelOptions):
-    """Evaluate a trained model on labelled data.
+    """Evaluate accuracy, probabilities, sets and uncertainty of a model on labelled data."""
 
-    The evaluation covers accuracy, probabilities, sets and uncertainty.
-    """
-
-    ood: Path | None = option(
-        None, "data", "Out-of-distribution data without classes: a table or folder."
-    )
+    ood: Path | None = option(None, "data", "Out-of-distribution data: a table or folder.")
     ood_lower: Path | None = option(None, "data", "Lower bounds of out-of-distribution data.")
     ood_upper: Path | None = option(None, "data", "Upper bounds of out-of-distribution data.")
-    drop_unlabelled: bool = option(
-        False, "data", "Drop rows without a class. Otherwise they are an error."
-    )
-    out: Path = option(
-        Path("evaluation.json"), help="JSON file for all numbers, with the options in a .yaml file."
-    )
+    drop_unlabelled: bool = option(False, "data", UNLABELLED)
+    out: Path = option(Path("evaluation.json"), help="JSON file for all numbers.")
     report: Path | None = option(None, help="HTML page with explanations and figures.")
 
 
@@ -226,9 +186,7 @@ class ExportOptions(SavedModel):
     contains the names of the classes and the preparation of the inputs.
     """
 
-    intervals: bool = option(
-        False, "data", "Use lower and upper bounds as inputs (interval networks only)."
-    )
+    intervals: bool = option(False, "data", "Use bounds as inputs (interval networks only).")
     out: Path | None = option(None, help="File that ends in .onnx or .pt2.")
     format: Literal["onnx", "pt2"] | None = option(None, help="Format, if --out is not given.")
     force: bool = option(False, help="Replace an existing file.")
@@ -236,48 +194,13 @@ class ExportOptions(SavedModel):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """Compare CreINNs and ensembles with ordinary networks on handwritten digits.
-
-    The comparison takes 1-2 minutes.
-    """
+    """Compare CreINNs and ensembles with ordinary networks on digits, in 1-2 minutes."""
 
     members: int = option(
-        5, "method", "Members of the CreINN ensembles. The Deep Ensemble has twice as many."
+        5, "method", "Members of each ensemble; twice as many for Deep Ensembles."
     )
     epochs: int = option(40, "training", "Passes over the training images.")
     seed: int = option(0, "training", "Seed of all random numbers.")
     jobs: int = option(2, "training", "Number of networks that are trained at the same time.")
     out: Path = option(Path("demo"), help="Folder for report.html, results.json and demo.yaml.")
     progress: bool = option(True, help="Show a progress bar.")
-
-
-SETTINGS = {entry.name for entry in fields(TrainOptions) if "setting" in entry.metadata}
-
-
-def flag(name: str, value: object = None) -> str:
-    """Return the option of ``creinn train`` for a field, optionally with a value.
-
-    Example:
-        >>> flag("max_classes", 9), flag("batch_size", 8), flag("from_")
-        ('--set max_classes=9', '--batch-size 8', '--from')
-    """
-    name = name.removesuffix("_")
-    text = "" if value is None else str(value)
-    if name in SETTINGS:
-        return f"--set {name}={text}" if text else f"--set {name}"
-    return f"--{name.replace('_', '-')} {text}".rstrip()
-
-
-def with_flags(message: str) -> str:
-    """Replace keywords in a message by the options of the command line.
-
-    Example:
-        >>> with_flags("Pass dayfirst=False, max_classes=9 or missing=.")
-        'Pass --dayfirst false, --set max_classes=9 or --missing.'
-    """
-
-    def replace(found: re.Match[str]) -> str:
-        value = {"True": "true", "False": "false"}.get(found[2], found[2])
-        return flag(found[1], value)
-
-    return re.sub(rf"(?<![\w-])({'|'.join(KEYWORDS)})=('[^']*'|\w+)?", replace, message)

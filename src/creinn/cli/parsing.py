@@ -1,16 +1,14 @@
 """Parsing of the options of a command, which are the fields of a dataclass.
 
-The most important fields are options of the command line. The other fields are settings, which can
-be specified by ``--set NAME=VALUE`` or in the YAML file of ``--config``. The name of the field
-``from_`` is ``from`` on the command line.
+The most important fields are options of the command line. The other fields are settings, which are
+given by ``--set NAME=VALUE`` or in the YAML file of ``--config``. The name of the field ``from_``
+is ``from`` on the command line.
 """
 
+import argparse
 import inspect
 import json
-import os
-import shlex
 import textwrap
-from argparse import SUPPRESS, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, field, fields
 from importlib.metadata import version
@@ -37,94 +35,67 @@ def option(default: Any = MISSING, group: str = "output", help: str = "", **kind
 
 
 def setting(default: Any, group: str, help: str) -> Any:
-    """Define a setting, which is specified by ``--set`` or in a file."""
+    """Define a setting, which is given by ``--set`` or in a file."""
     return option(default, group, help, setting=True)
 
 
 def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
-    """Parse the options of the command line and of the file of ``--config``.
-
-    If an option is in both, the command line is used.
+    """Parse the options of the command line, which override those of the file of ``--config``.
 
     Raises:
         UsageError: If an option is unknown, missing or of the wrong type, or the file is invalid.
     """
-    entries: Any = fields(kind)  # type: ignore[arg-type]
     parser = _parser(kind, program)
+    file = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    file.add_argument("--config", nargs=1, default=[])
     try:
-        given = parser.parse_args(arguments, defaults=False).as_dict()
-        file, pairs = given.pop("config", None), given.pop("set", [])
-        read = {} if file is None else yaml.safe_load(file.read_text(encoding="utf-8"))
-        if not isinstance(read, dict):
-            raise ValueError(f"{file} must be a YAML file with the names and values of the options")
-        if wrong := [pair for pair in pairs if "=" not in pair]:
-            raise ValueError(f"The value of --set must be NAME=VALUE, got {wrong[0]!r}")
-        for entry in entries:
-            if "setting" in entry.metadata:
-                parser.add_argument(f"--{entry.name}", type=_type(entry.type))
-        read |= dict(pair.split("=", 1) for pair in pairs)
-        read = {name: value for name, value in read.items() if value is not None} | given
-        found = parser.parse_object(read, defaults=False).as_dict()
-        for entry in entries:
-            if entry.default is MISSING and _key(entry) not in found:
+        known, others = file.parse_known_args(arguments)
+        config = ["--config", *known.config] if known.config else []
+        found = parser.parse_args([*config, *others]).as_dict()
+        given = {}
+        for entry in fields(kind):  # type: ignore[arg-type]
+            if found.get(_key(entry)) is not None:
+                given[entry.name] = found[_key(entry)]
+            elif entry.default is MISSING:
                 raise ValueError(f"{_flag(entry)} is required")
-        return kind(**{e.name: found[_key(e)] for e in entries if _key(e) in found})
-    except (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(" ".join(str(error).split()).rstrip(".") + ".") from error
+        return kind(**given)
+    except (argparse.ArgumentError, ArgumentError, TypeError, ValueError) as error:
+        message = str(error).rstrip(". \n")
+        raise UsageError(f"{message}.") from error
 
 
 def options_yaml(command: str, options: Any) -> str:
     """Return all options as a file for ``--config``, with the version and the command."""
     values = {_key(entry): getattr(options, entry.name) for entry in fields(options)}
     plain = json.loads(json.dumps(values, default=str))  # convert paths and tuples
-    style: Any = {"allow_unicode": True, "default_flow_style": None, "width": 2**16}
-    text = yaml.safe_dump(plain, sort_keys=False, **style)
+    text = yaml.safe_dump(
+        plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16
+    )
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
-
-
-def command_line(command: str, options: Any, leave_out: Sequence[str] = ()) -> str:
-    """Return a command line with the options that are not equal to the default."""
-    words = ["creinn", command]
-    for entry in fields(options):
-        value = getattr(options, entry.name)
-        if entry.name in leave_out or value == entry.default:
-            continue
-        if "positional" in entry.metadata:
-            words.append(_text(value))
-        elif "setting" in entry.metadata:
-            words += ["--set", f"{_key(entry)}={_text(value)}"]
-        elif isinstance(entry.default, bool):
-            words.append(_flag(entry) if value else _flag(entry).replace("--", "--no-", 1))
-        else:
-            words += [_flag(entry), _text(value)]
-    return shlex.join(words)
 
 
 def check_outputs(command: str, options: Any) -> None:
     """Raise an error if an output would replace an input, the model or other files.
 
-    The options are written beside the first output, to a file with the suffix ``.yaml``. Files that
-    were written by the same command are replaced. With ``--force`` all other files are replaced.
+    The options are written beside the first output, to a file with the suffix ``.yaml``. Outputs of
+    an earlier run of the same command are replaced. With ``--force`` all other files are replaced.
     """
-    outputs = [path for name in OUTPUTS if (path := getattr(options, name, None)) is not None]
     record = options.out.with_suffix(".yaml")
+    outputs = [path for name in OUTPUTS if (path := getattr(options, name, None)) is not None]
     if record in outputs:
         raise ValueError(
             f"The options are written to {record}. Choose another name for the result."
         )
-    inputs = [path for name in INPUTS if (path := getattr(options, name, None)) is not None]
-    inputs += [options.model / name for name in ("config.json", "model.safetensors", "train.yaml")]
-    ours = _written_before(record, command)
-    for path in (*outputs, record):
-        if not path.exists():
-            continue
+    inputs = [options.model / name for name in ("config.json", "model.safetensors", "train.yaml")]
+    inputs += [path for name in INPUTS if (path := getattr(options, name, None)) is not None]
+    text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
+    is_ours = f"; again: creinn {command} " in text.partition("\n")[0]
+    for path in filter(Path.exists, [*outputs, record]):
         if path.is_dir():
             raise ValueError(f"{path} is a directory. Give a file.")
-        places = [path] if path in ours else [path, *path.absolute().parents]
-        existing = [source for source in inputs if source.exists()]
-        if any(os.path.samefile(source, place) for source in existing for place in places):
-            raise ValueError(f"{path} is part of an input of this command. Choose another file.")
-        if path not in ours and not options.force:
+        if any(source.exists() and source.samefile(path) for source in inputs):
+            raise ValueError(f"{path} is an input of this command. Choose another file.")
+        if not options.force and not (is_ours and (path == record or f": {path}\n" in text)):
             raise ValueError(
                 f"{path} exists and was not written by creinn {command}. Choose another file, or "
                 "replace it with --force."
@@ -132,50 +103,62 @@ def check_outputs(command: str, options: Any) -> None:
         print(f"note: {path} exists and will be replaced")
 
 
-def _written_before(record: Path, command: str) -> set[Path]:
-    """Return the set of files that were written by an earlier run of the command."""
-    try:
-        text = record.read_text(encoding="utf-8")
-        named = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return set()
-    if f"; again: creinn {command} " not in text.partition("\n")[0] or not isinstance(named, dict):
-        return set()
-    return {record, *(Path(named[key]) for key in OUTPUTS if named.get(key))}
+class _Setting(argparse.Action):
+    """Parse ``NAME=VALUE`` like an option."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        name, is_pair, value = values.partition("=")
+        if not is_pair:
+            raise argparse.ArgumentError(self, f"expected NAME=VALUE, got {values!r}")
+        namespace.update(parser.parse_object({name: value}, defaults=False))
 
 
 def _parser(kind: type, program: str) -> ArgumentParser:
-    """Return a parser of the common options; the settings are described below them."""
-    how: Any = {"formatter_class": RawDescriptionHelpFormatter, "argument_default": SUPPRESS}
-    how |= {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
-    parser = ArgumentParser(prog=program, description=inspect.getdoc(kind), **how)
+    """Return a parser of all options; the settings are described below the other options."""
+    parser = ArgumentParser(
+        prog=program,
+        description=inspect.getdoc(kind),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        exit_on_error=False,
+        print_config=None,
+        allow_abbrev=False,
+    )
     text = "YAML file with any options by name."
-    parser.add_argument("--config", metavar="FILE", type=Path, help=text)
+    parser.add_argument("--config", metavar="FILE", action="config", help=text)
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     settings = []
     for entry in fields(kind):
-        text = " ".join(entry.metadata["help"].split())
-        if not any(entry.default is empty for empty in (MISSING, None, False, (), "")):
-            text = f"{text} (default: {_text(entry.default)})"
+        text = _help(entry)
+        what: dict[str, Any] = {"help": text.replace("%", "%%"), "type": _type(entry.type)}
         if "setting" in entry.metadata:
             text = textwrap.indent(textwrap.fill(text, 76), "      ")
             settings.append(f"  {_key(entry)}\n{text}")
+            parser.add_argument(f"--{entry.name}", **what | {"help": argparse.SUPPRESS})
             continue
-        what: dict[str, Any] = {"help": text.replace("%", "%%")}
         if isinstance(entry.default, bool):
-            what |= {"action": ActionYesNo(no_prefix="no-"), "default": SUPPRESS}
-        else:
-            what["type"] = _type(entry.type)
-        if "positional" in entry.metadata:
-            what["nargs"] = "?"
+            what |= {"action": ActionYesNo(no_prefix="no-"), "default": None}
+            del what["type"]
+        elif "positional" in entry.metadata:
+            what |= {"nargs": "?", "default": argparse.SUPPRESS}  # keep the value of the file
         elif bool in get_args(entry.type):
             what |= {"nargs": "?", "const": True}
         groups[entry.metadata["group"]].add_argument(_flag(entry), **what)
     if settings:
         text = "Setting from the list below; can be repeated."
-        groups["output"].add_argument("--set", action="append", metavar="NAME=VALUE", help=text)
+        what = {"action": _Setting, "metavar": "NAME=VALUE", "help": text}
+        groups["output"].add_argument("--set", **what)
         parser.epilog = "\n".join(["settings, for --set or the file of --config:", *settings])
     return parser
+
+
+def _help(entry: Field[Any]) -> str:
+    """Return the help of an option on one line, with the default."""
+    text, default = " ".join(entry.metadata["help"].split()), entry.default
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    if default is MISSING or default is None or default == "" or isinstance(default, bool):
+        return text
+    return f"{text} (default: {default})"
 
 
 def _type(hint: Any) -> Any:
@@ -187,18 +170,13 @@ def _type(hint: Any) -> Any:
 
 
 def _comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that converts ``a,b``, ``[a, "b,c"]`` or a YAML list."""
+    """Return a function that converts ``a,b`` or a list of a YAML file."""
 
-    # The name is not "convert", because jsonargparse would import that name from the package.
-    def to_tuple(value: Any) -> tuple[Any, ...]:
-        if isinstance(value, str) and not (value.startswith("[") and value.endswith("]")):
-            return tuple(kind(item.strip()) for item in value.split(",") if item.strip())
-        items = yaml.safe_load(value) if isinstance(value, str) else value
-        if not isinstance(items, list | tuple) or any(type(item) is not kind for item in items):
-            raise ValueError(f"The value must be a list of {kind.__name__}, got {value!r}")
-        return tuple(items)
+    def items(value: Any) -> tuple[Any, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(kind(text) for part in parts if (text := str(part).strip()))
 
-    return to_tuple
+    return items
 
 
 def _key(entry: Field[Any]) -> str:
@@ -208,10 +186,3 @@ def _key(entry: Field[Any]) -> str:
 def _flag(entry: Field[Any]) -> str:
     name = _key(entry)
     return name if "positional" in entry.metadata else f"--{name.replace('_', '-')}"
-
-
-def _text(value: Any) -> str:
-    """Return the value as it is written on the command line."""
-    if isinstance(value, tuple):
-        return json.dumps(value) if "," in "".join(map(str, value)) else ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,7 +7,6 @@ data and stored in the saved model.
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from creinn.cli.options import with_flags
 from creinn.data.columns import ColumnStats
 from creinn.data.dataset import Dataset
 from creinn.data.decoding import Size, format_size
@@ -34,11 +32,9 @@ from creinn.data.images import (
 from creinn.data.reading import read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_cells
 from creinn.data.transforms import ChannelStats, normalize
-from creinn.device import choose_device
 from creinn.distributed import rank
 from creinn.interval import Interval
 from creinn.numerics import pluralize
-from creinn.saving import load
 
 if TYPE_CHECKING:
     from creinn.cli.options import DataOptions, ModelOptions, TrainOptions
@@ -47,15 +43,6 @@ OPTIONS = "train.yaml"
 """The file in the directory of a model with the options of the training."""
 IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part of a table in memory
-
-
-def read_model(directory: Path, device: str) -> Any:
-    """Return the model in a directory, with ``class_names`` and ``preprocessing``."""
-    if not directory.is_dir():
-        raise FileNotFoundError(f"There is no model directory {directory}.")
-    model = load(directory, choose_device(device))
-    model.class_names = [str(name) for name in model.class_names or range(model.num_classes)]
-    return model
 
 
 def members_of(model: Any) -> list[Any]:
@@ -97,7 +84,7 @@ class PreparedData(Dataset):
     def print_notes(self) -> None:
         """Print the notes, and print the unreadable files to stderr."""
         for note in self.notes:
-            print(f"note: {with_flags(note)}")
+            print(f"note: {note}")
         for message in self.unreadable:
             print(f"left out: {message}", file=sys.stderr)
 

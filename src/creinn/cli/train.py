@@ -1,7 +1,6 @@
 """``creinn train``: train a new or a saved model on the data of the user."""
 
 import inspect
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
-from creinn.cli.options import MethodName, TrainOptions, flag
+from creinn.cli.options import MethodName, TrainOptions
 from creinn.cli.parsing import options_yaml
 from creinn.cli.sources import (
     OPTIONS,
@@ -28,19 +27,19 @@ from creinn.cli.sources import (
     check_paths,
     learn_data,
     members_of,
-    read_model,
     stream_data,
     takes_intervals,
 )
 from creinn.credal.conformal import check_share, rows_needed
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
+from creinn.device import choose_device
 from creinn.distributed import process_group, rank, single_process
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
 from creinn.numerics import list_names, pluralize
-from creinn.saving import CONFIG, WEIGHTS, read_config, save
+from creinn.saving import CONFIG, load, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 
@@ -51,18 +50,15 @@ SIXTH = 1 / 6  # the default fraction of the validation rows, and that of the ca
 MIN_VALIDATION_ROWS = 10
 POINT_WIDTH = 1e-3  # a mean width of the probability intervals that is almost 0
 MOST_CLASSES = 20  # in the description of the data
-CREDAL_OPTIONS = ("distance", "combine", "mode", "loss", "from_", "coverage")
-NEW_MODEL_OPTIONS = (
+CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage"}
+NEW_MODEL_OPTIONS = {
     *("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden"),
     *("size", "channels", "network", "stem", "width"),
-)
+}
 
 
 def train(options: TrainOptions) -> int:
-    """Train a model in all processes of torchrun and return the exit code.
-
-    Only the first process prints messages and writes files.
-    """
+    """Train a model in all processes of torchrun; only the first one prints and writes files."""
     with ExitStack() as stack:
         stack.enter_context(process_group(options.device))
         if rank() > 0:
@@ -82,8 +78,12 @@ def _train(options: TrainOptions) -> int:
     check_directory(options.out)
     start, data = _load_start(options, settings) if options.from_ else ([], learn_data(options))
     is_interval = takes_intervals(start[0]) if start else method.takes_intervals
-    _check_data(options, data, is_interval)
-    if data.preprocessing["kind"] == "images" or is_interval:
+    if data.is_interval and not is_interval:
+        raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
+    is_images = data.preprocessing["kind"] == "images"
+    if options.augment and not is_images:
+        raise ValueError("augment is for images, but the data are a table.")
+    if is_images or is_interval:
         rate = 1e-3 if config.learning_rate is None else config.learning_rate
         config = replace(config, batch_size=config.batch_size or 64, learning_rate=rate)
     _print_data(data)
@@ -100,8 +100,7 @@ def _train(options: TrainOptions) -> int:
     networks, histories = _fit(options, build, members, train_data, val_data, config)
     if histories and histories[-1].interrupted:
         if rank() == 0:
-            hint = " The same command resumes from the checkpoints." * bool(options.checkpoints)
-            print(f"creinn train: stopped; no model was written.{hint}", file=sys.stderr)
+            print("creinn train: stopped; no model was written.", file=sys.stderr)
         return 130
     if rank() > 0:
         return 0
@@ -111,15 +110,12 @@ def _train(options: TrainOptions) -> int:
     _print_training(model, histories, keeps_best)
     if val_data is not None:
         _print_validation(model, val_data, keeps_best)
-    if calibration is not None and options.coverage is not None:
+    if calibration is not None:
         _calibrate(model, calibration, options.coverage)
     save(model, options.out, data.classes, data.preprocessing)
     fraction = 0.0 if val_data is None else options.validation_fraction or SIXTH
-    used: dict[str, Any] = {
-        "members": members,
-        "validation_fraction": fraction,
-        "patience": config.patience or 0,
-    }
+    used: dict[str, Any] = {"members": members, "validation_fraction": fraction}
+    used["patience"] = config.patience or 0
     if histories:
         used |= {"batch_size": config.batch_size, "learning_rate": config.learning_rate}
     text = options_yaml("train", replace(options, **used))
@@ -130,47 +126,42 @@ def _train(options: TrainOptions) -> int:
 
 def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
     """Return the options with all defaults, and raise an error if there is a conflict."""
-    changed = [e.name for e in fields(options) if getattr(options, e.name) != e.default]
-    for name in changed:
-        if name in CREDAL_OPTIONS and not method.is_credal:
-            able = " or ".join(name for name, known in METHODS.items() if known.is_credal)
-            raise ValueError(f"{flag(name)} requires --method {able}, not {options.method}.")
-        if name == "temperature" and method.kind == "bnn-l":
-            raise ValueError(f"{flag(name)} is not available for bnn-l, which has no softmax.")
-        if name in NEW_MODEL_OPTIONS and options.from_ is not None:
-            raise ValueError(
-                f"{flag(name)} is not available with --from, because it is defined by the model."
-            )
-    if options.members is not None and options.members < 1:
-        raise ValueError(f"--members must be at least 1, got {options.members}.")
+    given = {e.name.strip("_") for e in fields(options) if getattr(options, e.name) != e.default}
+    if not method.is_credal and (found := sorted(given & CREDAL_OPTIONS)):
+        raise ValueError(
+            f"{', '.join(found)}: only for --method creinn-d or creinn, not {options.method}."
+        )
+    if options.temperature is not None and method.kind == "bnn-l":
+        raise ValueError("temperature: not for --method bnn-l, which has no softmax.")
+    if options.from_ is not None and (found := sorted(given & NEW_MODEL_OPTIONS)):
+        raise ValueError(f"{', '.join(found)}: not with --from, which defines these options.")
     train, has_distance = options.train, method.options.get("distance", False)
     if options.from_ is None and train in ("radii", "nothing"):
-        raise ValueError(f"{flag('train', train)} requires --from: a new network is untrained.")
+        raise ValueError(f"train={train} requires --from: a new network is untrained.")
     if train == "auto":
         train = "all" if options.from_ is None else "nothing" if has_distance else "radii"
     distance = has_distance if options.distance is None and method.is_credal else options.distance
     if has_distance and distance is False:
-        raise ValueError(
-            f"{options.method} requires a distance. Remove --distance false, or use "
-            "--method creinn."
-        )
+        raise ValueError(f"{options.method} requires a distance. Use --method creinn instead.")
     return replace(options, train=train, distance=distance)
 
 
 def train_config(options: TrainOptions) -> TrainConfig:
     """Return the configuration of the training."""
     fraction = options.validation_fraction
-    if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
-        raise ValueError(
-            f"{flag('patience')} requires --validation-fraction: early stopping uses the "
-            "validation loss."
-        )
     if fraction is not None and not 0 <= fraction < 1:
         raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {fraction}.")
+    if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
+        raise ValueError("patience requires --validation-fraction: it uses the validation loss.")
     patience = (PATIENCE if options.patience is None else options.patience) or None
-    same = ("epochs", "batch_size", "learning_rate", "milestones", "seed", "device", "progress")
     return TrainConfig(
-        **{name: getattr(options, name) for name in same},
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        milestones=options.milestones,
+        seed=options.seed,
+        device=options.device,
+        progress=options.progress,
         train="radii" if options.train == "radii" else "all",
         class_weight=None if options.class_weight == "none" else "balanced",
         directory=options.checkpoints,
@@ -180,35 +171,23 @@ def train_config(options: TrainOptions) -> TrainConfig:
 
 
 def check_directory(out: Path) -> None:
-    """Raise an error if the model cannot be written or would replace other files."""
+    """Raise an error if a model in this directory would replace other files."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file. Give a directory for the model.")
-    if any((out / name).exists() for name in (CONFIG, WEIGHTS)):
-        try:
-            read_config(out)
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"{out} contains a {CONFIG} or {WEIGHTS} that is not a creinn model: {error}"
-            ) from error
-    parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not os.access(parent, os.W_OK):
-        raise PermissionError(f"{parent} is not writable. No model can be written to {out}.")
+    if (out / CONFIG).exists():
+        read_config(out)  # raises an error if another program wrote it
 
 
 def calibration_split(
     data: PreparedData, coverage: float, seed: int
 ) -> tuple[PreparedData, PreparedData]:
-    """Split off a random sixth of the rows for calibration, or raise an error.
-
-    The encoding of the columns is fitted on all rows without the labels.
-    """
+    """Split off a random sixth of the rows for calibration, or raise an error."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     count = round(len(order) * SIXTH)
     if count < (needed := rows_needed(check_share("coverage", coverage))):
         raise ValueError(
-            f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a "
-            f"sixth of {pluralize(len(order), 'row')} is {count}. Use a larger data set or a lower "
-            "coverage."
+            f"--coverage {coverage:g} needs {needed} rows for the calibration, but a sixth of "
+            f"{pluralize(len(order), 'row')} is {count}. Use more data or a lower coverage."
         )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
@@ -218,49 +197,30 @@ def train_val_split(
 ) -> tuple[PreparedData, PreparedData | None]:
     """Split the rows into a training set and a validation set, which can be ``None``.
 
-    The default fraction is a sixth. It is 0 if a sixth is too small, or if the model is not new and
-    was possibly trained on the rows. These cases are reported in the notes. There is at least one
-    row of each class in the training set.
+    The default fraction is a sixth, or 0 if a sixth is too small, or if the model is not new and
+    was possibly trained on the rows. The training set has at least one row of each class.
     """
     labels = data.labels
     assert labels is not None
-    reason = ""
-    if fraction is None and not is_new:
-        reason = "The model to start from may have been trained on the rows"
-    elif fraction is None and len(labels) * SIXTH < MIN_VALIDATION_ROWS:
-        reason = f"There are only {pluralize(len(labels), 'row')}"
-    if reason:
-        print(
-            f"note: {reason}, so no rows are held out and the accuracy is not measured. "
-            "--validation-fraction 0.2 holds out a fifth of the rows"
-        )
-    if reason or fraction == 0:
+    if fraction is None and not (is_new and len(labels) * SIXTH >= MIN_VALIDATION_ROWS):
+        reason = f"there are only {pluralize(len(labels), 'row')}" if is_new else "of --from"
+        print(f"note: no rows are held out, because {reason}; see --validation-fraction")
+        fraction = 0
+    if fraction == 0:
         return data, None
     rows = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
     drawn: Any = split(rows, fraction or SIXTH, seed)[0]
     held_out = drawn.inputs.long()
-    counts, lost = (
-        torch.bincount(of, minlength=len(data.classes)) for of in (labels, labels[held_out])
-    )
-    is_emptied = (lost == counts) & (counts > 0)
-    if is_emptied.any():
-        names = [data.classes[index] for index in is_emptied.nonzero()[:, 0].tolist()]
+    counts = torch.bincount(labels, minlength=len(data.classes))
+    lost = (torch.bincount(drawn.labels, minlength=len(counts)) == counts) & (counts > 0)
+    if lost.any():
+        names = [data.classes[index] for index in lost.nonzero()[:, 0].tolist()]
         print(f"note: classes with too few rows for validation: {list_names(names, 'name')}")
-        held_out = held_out[~is_emptied[labels[held_out]]]
+        held_out = held_out[~lost[labels[held_out]]]
     if not len(held_out):
         return data, None
     is_kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, held_out, False)
     return data.take(is_kept.nonzero()[:, 0]), data.take(held_out)
-
-
-def _check_data(options: TrainOptions, data: PreparedData, intervals: bool) -> None:
-    if data.is_interval and not intervals:
-        able = [f"--method {name}" for name, known in METHODS.items() if known.takes_intervals]
-        raise ValueError(
-            f"The method {options.method!r} does not support intervals. Use {' or '.join(able)}."
-        )
-    if options.augment and data.preprocessing["kind"] != "images":
-        raise ValueError(f"{flag('augment')} is for images, but the data are a table.")
 
 
 def _fit(
@@ -273,17 +233,17 @@ def _fit(
 ) -> tuple[Sequence[Classifier], Sequence[History]]:
     """Train the networks, or only fit the distance if ``train=nothing``."""
     data, held_out = train_data.to_fit(), None if val_data is None else val_data.to_fit()
-    if options.train == "nothing":
-        networks: list[Any] = [build() for _ in range(members)]
-        with single_process():
-            for network in networks:
-                if network.distance_radius is not None:
-                    size = options.batch_size or 256
-                    network.fit_distance(data, held_out=held_out, batch_size=size)
-        return networks, []
-    padding = max(1, train_data.inputs.shape[-1] // 8)
-    augment = RandomCropFlip(padding=padding) if options.augment else None
-    return fit_members(build, members, data, held_out, config, augment)
+    if options.train != "nothing":
+        padding = max(1, train_data.inputs.shape[-1] // 8)
+        augment = RandomCropFlip(padding=padding) if options.augment else None
+        return fit_members(build, members, data, held_out, config, augment)
+    networks: list[Any] = [build() for _ in range(members)]
+    with single_process():
+        for network in networks:
+            if network.distance_radius is not None:
+                size = options.batch_size or 256
+                network.fit_distance(data, held_out=held_out, batch_size=size)
+    return networks, []
 
 
 def _load_start(
@@ -291,27 +251,22 @@ def _load_start(
 ) -> tuple[list[CreINN], PreparedData]:
     """Load the networks of ``--from`` as credal networks, and the rows for this model."""
     assert options.from_ is not None
-    model = read_model(options.from_, options.device)
+    model = load(options.from_, choose_device(options.device))
     members = members_of(model)
-    kinds = {type(member) for member in members}
-    if not kinds <= {SNN, CreINN}:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(
-            f"{options.from_} is a model of kind {found}. --from requires a model of the method "
-            "creinn-d, creinn, snn or deep-ensemble."
-        )
+    for member in members:
+        if type(member) not in (SNN, CreINN):
+            raise ValueError(
+                f"{options.from_} is a {type(member).__name__}. --from requires a model of the "
+                "method creinn-d, creinn, snn or deep-ensemble."
+            )
     if options.members not in (None, len(members)):
-        raise ValueError(
-            f"--members is {options.members}, but the model to start from has {len(members)}."
-        )
+        raise ValueError(f"--members is {options.members}, but {options.from_} has {len(members)}.")
     needs_radii = options.method == "creinn" or options.train == "radii"
     networks = [credal(member, settings, needs_radii) for member in members]
     data = next(stream_data(options, model.preprocessing, model.class_names, whole=True))
     known = data.preprocessing.get("target")
     if known is not None and options.target not in (None, known):
-        raise ValueError(
-            f"--target is {options.target!r}, but the model to start from has the target {known!r}."
-        )
+        raise ValueError(f"--target is {options.target!r}, but {options.from_} predicts {known!r}.")
     return networks, data
 
 
@@ -328,9 +283,7 @@ def _builder(
     if "stem" in inspect.signature(build).parameters:
         arguments["stem"] = options.stem
     elif options.stem != "cifar":
-        raise ValueError(
-            f"{options.network} is for small images; {flag('stem', options.stem)} is not available."
-        )
+        raise ValueError(f"{options.network} has no stem for large images. Use resnet18.")
     return partial(build_classifier, method, partial(build, **arguments), **settings)
 
 
@@ -354,22 +307,20 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
         best = ", ".join(str(history.best_epoch) for history in histories)
         kept = f" (best, and kept: {best})" if keeps_best else ""
         print(f"trained {pluralize(len(histories), 'network')}, epochs: {epochs}{kept}")
-    temperatures = [m.temperature.value for m in members_of(model) if m.temperature.is_on]
-    radii = [getattr(member, "distance_radius", None) for member in members_of(model)]
+    members = members_of(model)
+    radii = [getattr(member, "distance_radius", None) for member in members]
     scales = [radius.scale for radius in radii if radius is not None]
-    shown = {"temperature of the logits": temperatures, "scale of the distance": scales}
-    for name, values in shown.items():
+    temperatures = [m.temperature.value for m in members if m.temperature.is_on]
+    for name, values in (("temperature", temperatures), ("scale of the distance", scales)):
         if values:
             print(f"{name}: {', '.join(f'{float(value):.3g}' for value in values)}")
     widths = [width for history in histories if (width := history["width"][-1]) is not None]
-    if widths and takes_intervals(model):
-        width = sum(widths) / len(widths)
-        print(f"mean width of the probability intervals in training: {width:.4f}")
-        if width < POINT_WIDTH and not scales:
-            print(
-                "note: the intervals are almost points, so epistemic uncertainty is almost 0; "
-                "train for fewer epochs"
-            )
+    if not widths or not takes_intervals(model):
+        return
+    width = sum(widths) / len(widths)
+    print(f"mean width of the probability intervals in training: {width:.4f}")
+    if width < POINT_WIDTH and not scales:
+        print("note: the intervals are almost points; train for fewer epochs to measure EU")
 
 
 def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
@@ -383,17 +334,17 @@ def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -
     if sets is not None:
         print(f"validation sets of classes: coverage {sets.coverage:.4f}, size {sets.size:.2f}")
     members = members_of(model)
-    chosen = ["the epoch"] * keeps_best
-    chosen += ["the temperature"] * any(m.temperature.is_on for m in members)
-    chosen += ["the scale of the distance"] * any(
-        getattr(member, "distance", None) is True for member in members
-    )
-    if chosen:
-        names = " and ".join(filter(None, (", ".join(chosen[:-1]), chosen[-1])))
-        print(f"note: these rows also selected {names}; results on new rows may be worse")
+    chosen = {
+        "epoch": keeps_best,
+        "temperature": any(member.temperature.is_on for member in members),
+        "scale of the distance": any(getattr(m, "distance", None) is True for m in members),
+    }
+    if any(chosen.values()):
+        names = ", ".join(name for name, is_chosen in chosen.items() if is_chosen)
+        print(f"note: these rows also selected the {names}; results on new rows may be worse")
 
 
-def _calibrate(model: Any, data: PreparedData, coverage: float) -> None:
+def _calibrate(model: Any, data: PreparedData, coverage: Any) -> None:
     """Calibrate the model, and print the size of the sets."""
     prediction = data.predict(model)
     model.calibrate_predictions(prediction, data.labels, coverage)

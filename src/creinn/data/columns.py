@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.preprocessing import StandardScaler
 
 from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
 from creinn.data.table import (
@@ -226,6 +225,8 @@ def _date_parts(times: pd.Series, first: str) -> Floats:
 
 
 def _fit_date(table: Table, name: str, form: str) -> Fitted:
+    from sklearn.preprocessing import StandardScaler  # prediction does not need it
+
     cells = table.cells(name).dropna().astype(str)
     times = parse_dates(cells, form)
     first = str(times.min())

@@ -7,19 +7,19 @@ The modules are ``tables``, ``theme`` (style and templates), ``page``, ``figures
 
 # fmt: off
 # ruff: noqa: I001
-from creinn.report.tables import MeanStd, html_table, markdown_table, text_table, with_published
+from creinn.report.tables import MeanStd, html_table, markdown_table, text_table
 from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
 from creinn.report.figures import (
-    confusion_map, coverage_chart, heat_map, increase_chart,
+    confusion_map, coverage_chart, heat_map,
     rejection_curves, reliability_chart, score_histograms, training_curves,
 )
 from creinn.report.simplex import coarsen, simplex
 from creinn.report.explorer import Samples, choose_samples, explore
 
 __all__ = [  # noqa: RUF022 (in the order of the modules)
-    "MeanStd", "html_table", "markdown_table", "text_table", "with_published",
+    "MeanStd", "html_table", "markdown_table", "text_table",
     "Section", "Side", "image_grid", "interval_bars", "write_page",
-    "confusion_map", "coverage_chart", "heat_map", "increase_chart",
+    "confusion_map", "coverage_chart", "heat_map",
     "rejection_curves", "reliability_chart", "score_histograms", "training_curves",
     "coarsen", "simplex",
     "Samples", "choose_samples", "explore",

@@ -5,6 +5,7 @@ script. The bounds are rounded outwards, so that the drawn interval contains the
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,10 +104,9 @@ def explore(
         ValueError: If there are no samples, or if the lengths differ.
     """
     require(samples, "samples")
-    shown: dict[str, tuple[int, int]] = {}
+    counts = Counter[str]()
     for one in samples:
-        before, _ = shown.get(one.data, (0, 0))
-        shown[one.data] = before + len(one.names), one.rows
+        counts[one.data] += len(one.names)
     is_credal = all(isinstance(one.prediction, CredalSet) for one in samples)
     groups = [_group(one, rule, len(classes)) for one in samples]
     record = {"classes": list(classes), "unit": unit, "scale": SCALE}
@@ -117,7 +117,7 @@ def explore(
     return render(
         "explorer.html",
         data=text,
-        shown={name: counts for name, counts in shown.items() if counts[0] < counts[1]},
+        shown={s.data: (counts[s.data], s.rows) for s in samples if counts[s.data] < s.rows},
         classes=len(classes),
         unit=unit,
         rule=rule,
@@ -129,47 +129,30 @@ def explore(
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
     """Convert a group of samples to JSON, with a step for each of the widths."""
-    labels = None if samples.labels is None else as_numpy(samples.labels).tolist()
-    _check_lengths(samples, labels)
-    found = samples.prediction.probabilities.shape[-1]
-    if found != num_classes:
-        raise ValueError(
-            f"{samples.data}: The predictions have {found} classes, but there are {num_classes} "
-            "names."
-        )
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):
-        raise ValueError(
-            f"{samples.data}: The prediction must be one of the predictions in widths."
-        )
+        raise ValueError(f"{samples.data}: widths must contain the prediction.")
+    lengths = {"labels": samples.labels, "images": samples.images, "cells": samples.cells, **steps}
+    for name, values in lengths.items():
+        if values is not None and len(values) not in (len(samples.names), 0):
+            raise ValueError(
+                f"{samples.data}: {len(samples.names)} names, but {name or 'prediction'} has "
+                f"length {len(values)}."
+            )
+    if (found := samples.prediction.probabilities.shape[-1]) != num_classes:
+        raise ValueError(f"{samples.data}: {found} classes, but {num_classes} names of classes.")
     return {
         "data": samples.data,
         "outside": samples.outside,
         "names": list(samples.names),
-        "truth": labels,
+        "truth": None if samples.labels is None else as_numpy(samples.labels).tolist(),
         "images": [data_uri(image, MOST_PIXELS) for image in samples.images],
         "columns": list(samples.columns),
         "cells": [list(row) for row in samples.cells],
         "own": own.index(True),
-        "steps": [
-            {"said": said, **_numbers(prediction, rule)} for said, prediction in steps.items()
-        ],
+        "steps": [{"said": name, **_numbers(found, rule)} for name, found in steps.items()],
     }
-
-
-def _check_lengths(samples: Samples, labels: list[int] | None) -> None:
-    optional = {"labels": labels, "images": samples.images, "cells": samples.cells}
-    lengths = {name: values for name, values in optional.items() if values is not None}
-    lengths = {name: len(values) for name, values in lengths.items() if len(values)}
-    lengths["prediction"] = len(samples.prediction)
-    lengths |= {f"widths[{name!r}]": len(found) for name, found in samples.widths.items()}
-    for name, length in lengths.items():
-        if length != len(samples.names):
-            raise ValueError(
-                f"{samples.data}: The length of {name} is {length}, "
-                f"but there are {len(samples.names)} names of samples."
-            )
 
 
 def _numbers(prediction: Any, rule: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import numpy as np
 from creinn.evaluation import AccuracyRejection, Reliability
 from creinn.evaluation.checks import Numbers, as_numpy, as_scores
 from creinn.report.page import Side
-from creinn.report.tables import MeanStd
 from creinn.report.theme import FAINT, PALETTE, color, plotly, render, require, translucent
 
 if TYPE_CHECKING:
@@ -26,18 +25,13 @@ def _template() -> Any:
 
 
 def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
-    """Create an empty figure in the common style.
-
-    ``layout`` has the layout options of plotly.
-    """
+    """Create an empty figure in the common style; ``layout`` has the options of plotly."""
     options = {"template": _template(), "height": height, "title_text": title, **layout}
     return plotly().Figure(layout=options)
 
 
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
-    """Draw accuracy-rejection curves.
-
-    Each measure has a panel and each model has a line.
+    """Draw accuracy-rejection curves, with a panel for each measure and a line for each model.
 
     Args:
         curves: The curves of each model for each measure, such as
@@ -46,10 +40,9 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
     Raises:
         ValueError: If there are no curves.
     """
-    require(curves, "curves")
     complete_first = sorted(curves.values(), key=len, reverse=True)  # defines the order of panels
     measures = dict.fromkeys(name for by_measure in complete_first for name in by_measure)
-    require(measures, "the dictionary of measures")
+    require(measures, "the dictionary of curves")
     every = [curve.accuracy for by_measure in curves.values() for curve in by_measure.values()]
     x_axis = {"title_text": "rejected", "tickformat": ".0%", "range": [0, 1]}
     y_axis = {"title_text": "accuracy of the kept", "range": _accuracy_range(np.concatenate(every))}
@@ -58,23 +51,30 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
         drawing = figure(measure, xaxis=x_axis, yaxis=y_axis)
         for number, (model, by_measure) in enumerate(curves.items()):
             if measure in by_measure:
-                x, y = _thin(by_measure[measure])
+                x, y = thin(by_measure[measure], MOST_POINTS)
                 hover = "%{x:.0%} rejected: accuracy %{y:.4f}"
                 drawing.add_trace(_line(model, x, y, color(number), hover))
         drawings.append(drawing)
     return Side(drawings)
 
 
+def thin(curve: AccuracyRejection, most: int) -> tuple[Numbers, Numbers]:
+    """Return at most ``most`` points of a curve, with both of its ends."""
+    count = len(curve.rejection)
+    kept = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
+    return np.asarray(curve.rejection)[kept], np.asarray(curve.accuracy)[kept]
+
+
 def score_histograms(
     scores: Mapping[str, Mapping[str, Any]], x_title: str = "uncertainty (bits)", bins: int = 40
 ) -> Side:
-    """Draw histograms of scores, with a panel for each model.
+    """Draw histograms of scores, with a panel for each model and the same bins for all groups.
 
     Args:
         scores: The scores of each model for each group of samples, such as
             ``scores["CreINN"]["in distribution"]``.
         x_title: The title of the horizontal axis.
-        bins: The number of bins, which are the same for all groups of a model.
+        bins: The number of bins.
 
     Raises:
         ValueError: If there are no scores, or if a score is not finite.
@@ -86,10 +86,7 @@ def score_histograms(
     drawings = []
     for model, by_group in scores.items():
         require(by_group, f"scores[{model!r}]")
-        values = {
-            group: as_scores(value, f"scores[{model!r}][{group!r}]")
-            for group, value in by_group.items()
-        }
+        values = {group: as_scores(of, f"{model}, {group}") for group, of in by_group.items()}
         edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins)
         drawing = figure(model, barmode="overlay", bargap=0, xaxis=x_axis, yaxis=y_axis)
         for group, value in values.items():
@@ -116,20 +113,10 @@ def training_curves(
         colors: The colors of the models, if they have to match another figure.
 
     Raises:
-        ValueError: If there are no rows, or if all of the columns are empty.
+        ValueError: If all of the columns are empty.
     """
-    require(histories, "histories")
-    filled = {
-        key
-        for rows in histories.values()
-        for row in rows
-        for key, value in row.items()
-        if value is not None
-    }
-    shown = [measure for measure in measures if {measure, f"val_{measure}"} & filled]
-    require(shown, f"each of the columns {', '.join(measures)}")
     drawings = []
-    for measure in shown:
+    for measure in measures:
         drawing = figure(measure, xaxis={"title_text": "epoch"}, yaxis={"rangemode": "nonnegative"})
         for number, (model, rows) in enumerate(histories.items()):
             shade = (colors or {}).get(model, color(number))
@@ -138,47 +125,16 @@ def training_curves(
                 if points:
                     x, y = zip(*points, strict=True)
                     drawing.add_trace(_line(model, x, y, shade, f"{key} %{{y:.4f}}", dash))
+        if not drawing.data:
+            continue
         if measure == "accuracy":
             accuracies = np.concatenate([trace.y for trace in drawing.data])
             drawing.update_yaxes(range=_accuracy_range(accuracies))
-        if f"val_{measure}" in filled:
+        if any(trace.line.dash == "dash" for trace in drawing.data):
             drawing.add_trace(_explanation("dashed: validation", [None]))
         drawings.append(drawing)
+    require(drawings, f"each of the columns {', '.join(measures)}")
     return Side(drawings)
-
-
-def increase_chart(values: Mapping[str, Mapping[str, float | MeanStd]]) -> "Figure":
-    """Draw uncertainties under a shift as bars.
-
-    The error bars are standard deviations.
-
-    Args:
-        values: The uncertainty of each model for each shift, such as
-            ``values["EU"]["noise [0.12, 0.16]"]``. A value of 1 is no change.
-
-    Raises:
-        ValueError: If there are no values.
-    """
-    require(values, "values")
-    drawing = figure(yaxis={"title_text": "uncertainty relative to the base"})
-    for number, (model, by_shift) in enumerate(values.items()):
-        require(by_shift, f"values[{model!r}]")
-        pairs = [v if isinstance(v, MeanStd) else MeanStd(float(v)) for v in by_shift.values()]
-        drawing.add_bar(
-            x=list(by_shift),
-            y=[pair.mean for pair in pairs],
-            name=model,
-            hovertemplate="%{x}: %{y:.3f}",
-            marker={"color": color(number)},
-            error_y={
-                "array": [pair.std or 0.0 for pair in pairs],
-                "visible": any(pair.std is not None for pair in pairs),
-                "thickness": 1,
-                "color": FAINT,
-            },
-        )
-    note = {"annotation_text": "no change", "annotation_position": "top left"}
-    return drawing.add_hline(y=1.0, line={"color": FAINT, "dash": "dot"}, **note)
 
 
 def reliability_chart(found: Reliability) -> Side:
@@ -187,15 +143,13 @@ def reliability_chart(found: Reliability) -> Side:
     data = {"customdata": np.stack([found.rows, found.confidence], 1)}
     y_axis = {"tickformat": ".0%", "range": [0, 1]}
     accuracy = figure("accuracy in the bin", xaxis=x_axis, yaxis=y_axis)
-    hover = (
-        "probability %{customdata[1]:.3f}, accuracy %{y:.3f}, "
-        "%{customdata[0]} samples<extra></extra>"
-    )
+    rows = "%{customdata[0]} samples<extra></extra>"
+    hover = f"probability %{{customdata[1]:.3f}}, accuracy %{{y:.3f}}, {rows}"
     accuracy.add_trace(_bars(found.edges, found.accuracy, color(0), hover, **data))
     accuracy.add_trace(_explanation("dashed: accuracy equals probability", [0, 1]))
     share = figure("share of samples", xaxis=x_axis, yaxis={"tickformat": ".0%"})
-    hover = "%{y:.1%}, %{customdata[0]} samples<extra></extra>"
-    share.add_trace(_bars(found.edges, found.rows / found.rows.sum(), color(1), hover, **data))
+    heights = found.rows / found.rows.sum()
+    share.add_trace(_bars(found.edges, heights, color(1), f"%{{y:.1%}}, {rows}", **data))
     return Side([accuracy, share])
 
 
@@ -205,20 +159,15 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
     Args:
         curve: The points, each with the keys ``nominal``, ``coverage``, ``low``, ``high`` and
             ``mean_size``.
-
-    Raises:
-        ValueError: If there are no points.
     """
-    require(curve, "the curve")
     names = ("nominal", "coverage", "low", "high", "mean_size")
     nominal, found, low, high, size = (np.array([point[name] for point in curve]) for name in names)
     x_axis = {"title_text": "nominal coverage", "tickformat": ".0%"}
     empirical = figure("empirical coverage", xaxis=x_axis, yaxis={"tickformat": ".0%"})
     errors = {"array": high - found, "arrayminus": found - low, "symmetric": False}
     errors |= {"thickness": 1, "color": FAINT}
-    empirical.add_trace(
-        _line("empirical", nominal, found, color(0), "coverage %{y:.4f}", error_y=errors)
-    )
+    hover = "coverage %{y:.4f}"
+    empirical.add_trace(_line("empirical", nominal, found, color(0), hover, error_y=errors))
     empirical.add_trace(_explanation("dashed: nominal", [nominal.min(), 1.0]))
     sizes = figure("mean size of the sets", xaxis=x_axis, yaxis={"rangemode": "tozero"})
     sizes.add_trace(_line("classes", nominal, size, color(1), "%{y:.3f} classes"))
@@ -228,11 +177,7 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
 def heat_map(
     matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius"
 ) -> "Figure":
-    """Draw a matrix as a heat map, for example the radii of a linear layer.
-
-    Raises:
-        ValueError: If the input is not a matrix, or if it is empty.
-    """
+    """Draw a non-empty matrix as a heat map, for example the radii of a linear layer."""
     values = as_numpy(matrix)
     if values.ndim != 2 or values.size == 0:
         raise ValueError(f"The heat map needs a non-empty matrix, got shape {values.shape}.")
@@ -252,15 +197,10 @@ def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
     Args:
         counts: The counts of shape ``(K, K)`` from :func:`creinn.evaluation.confusion`.
         names: The names of the classes.
-
-    Raises:
-        ValueError: If the shape does not match the number of names.
     """
     matrix = as_numpy(counts)
     if matrix.shape != (len(names), len(names)):
-        raise ValueError(
-            f"The shape of the counts must match the {len(names)} names, got {matrix.shape}."
-        )
+        raise ValueError(f"The counts for {len(names)} names have shape {matrix.shape}.")
     drawing = _matrix(
         matrix / matrix.sum(1, keepdims=True).clip(1),
         ("predicted class", "true class"),
@@ -307,13 +247,6 @@ def _matrix(
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
     scale = [[end, translucent(PALETTE[0], end * opacity)] for end in (0, 1)]
     return drawing.add_heatmap(z=z, colorscale=scale, **options)
-
-
-def _thin(curve: AccuracyRejection) -> tuple[Numbers, Numbers]:
-    """Return at most :data:`MOST_POINTS` points of a curve, with both of its ends."""
-    count = len(curve.rejection)
-    kept = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(np.intp))
-    return np.asarray(curve.rejection)[kept], np.asarray(curve.accuracy)[kept]
 
 
 def _accuracy_range(values: Numbers) -> list[float]:

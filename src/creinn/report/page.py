@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Part: TypeAlias = "str | Figure | Side"
-_LAYOUTS = "(height, width), (1, height, width) or (3, height, width)"
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page.
-
-    It has a heading and parts: text, markup (tables, images), figures and :class:`Side`.
-    """
+    """A section of a page with text, markup (tables, images), figures and :class:`Side`."""
 
     heading: str
     parts: Sequence[Part] = ()
@@ -73,46 +69,30 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
 
 def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
     """Return the page as a string; see :func:`write_page`."""
-    if not title:
-        raise ValueError("The title of the page must not be empty.")
-    if len(sections) == 0:
-        raise ValueError("The page must have at least one section.")
+    if not title or not sections:
+        raise ValueError("The page must have a title and at least one section.")
     shown: dict[str, tuple[str, list[tuple[Part, list[Figure]]]]] = {}
-    for index, section in enumerate(sections):
-        if not section.heading:
-            raise ValueError(f"The heading of section {index} must not be empty.")
-        if len(section.parts) == 0:
-            raise ValueError(f"Section {section.heading!r} must have at least one part.")
+    for section in sections:
+        if not section.heading or not section.parts:
+            raise ValueError(
+                f"Section {section.heading!r} must have a heading and at least one part."
+            )
         parts = [(part, _figures(part, section.heading)) for part in section.parts]
-        shown[_anchor(section.heading, shown)] = section.heading, parts
+        anchor = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
+        names = (anchor if number == 1 else f"{anchor}-{number}" for number in count(1))
+        shown[next(name for name in names if name not in shown)] = section.heading, parts
     has_figures = any(figures for _, parts in shown.values() for _, figures in parts)
     numbers = count(1)
 
     def draw(figure: "Figure") -> Markup:
         bare = plotly().Figure(figure).update_layout(showlegend=False)
         config = {"displayModeBar": False, "responsive": True}
-        name = f"figure-{next(numbers)}"
-        return Markup(
-            bare.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
-        )
+        options = {"full_html": False, "include_plotlyjs": False, "config": config}
+        return Markup(bare.to_html(**options, div_id=f"figure-{next(numbers)}"))
 
-    page = render(
-        "page.html",
-        title=title,
-        lead=lead,
-        sections=shown,
-        draw=draw,
-        legend=_legend,
-        plotly=_script() if has_figures else "",
-    )
-    return f"{page}\n"
-
-
-def _anchor(heading: str, taken: dict[str, Any]) -> str:
-    """Return an identifier for a heading that is not taken."""
-    base = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
-    names = (base if number == 1 else f"{base}-{number}" for number in count(1))
-    return next(name for name in names if name not in taken)
+    script = _script() if has_figures else ""
+    content = {"title": title, "lead": lead, "sections": shown}
+    return f"{render('page.html', **content, draw=draw, legend=_legend, plotly=script)}\n"
 
 
 def _script() -> Markup:
@@ -125,14 +105,14 @@ def _figures(part: Part, heading: str) -> list["Figure"]:
     """Return the figures of a part, and check its type."""
     if isinstance(part, Side):
         if len(part.parts) == 0:
-            raise ValueError(f"Section {heading!r} has a row of parts that is empty.")
+            raise ValueError(f"Section {heading!r} has a Side without parts.")
         return [figure for one in part.parts for figure in _figures(one, heading)]
     if isinstance(part, str):
         return []
     if not hasattr(part, "to_plotly_json"):
         raise TypeError(
-            f"The parts of a section must be text, plotly figures or Side, but section "
-            f"{heading!r} has a part of type {type(part).__name__}."
+            f"Section {heading!r} has a part of type {type(part).__name__}. Parts are text, plotly "
+            "figures or Side."
         )
     return [part]
 
@@ -162,27 +142,14 @@ def image_grid(
         ValueError: If there are no images, the lengths differ, or an image is invalid.
     """
     require(images, "images")
-    if len(captions) != len(images) or len(details) not in (0, len(images)):
-        raise ValueError(
-            f"The number of captions and details must match the {len(images)} images, "
-            f"got {len(captions)} captions and {len(details)} details."
-        )
     cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
-    return render("images.html", cells=cells, size=size)
+    return render("images.html", cells=list(cells), size=size)
 
 
 def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Markup:
-    """Draw the probability intervals of a prediction as bars.
-
-    The marks are at ``point``.
-
-    Raises:
-        ValueError: If there are no classes, or if the lengths differ.
-    """
+    """Draw the probability intervals of a prediction as bars, with marks at ``point``."""
+    require(names, "names")
     bounds = [as_numpy(values).astype(float) for values in (lower, upper, point)]
-    if len(names) == 0 or any(values.shape != (len(names),) for values in bounds):
-        shapes = ", ".join(str(values.shape) for values in bounds)
-        raise ValueError(f"The shapes {shapes} do not match the names of {len(names)} classes.")
     return render("bars.html", rows=list(zip(names, *bounds, strict=True)))
 
 
@@ -195,9 +162,7 @@ def data_uri(image: Any, most: int | None = None) -> str:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError(
-            "Images require Pillow. Install it with: pip install creinn[report]"
-        ) from error
+        raise ImportError("Images require Pillow: pip install creinn[report]") from error
     pixels = _as_bytes(image)
     picture = Image.fromarray(pixels if pixels.ndim == 2 else pixels.transpose(1, 2, 0))
     kind, options = "png", dict[str, Any](optimize=True)
@@ -214,13 +179,13 @@ def _as_bytes(image: Any) -> npt.NDArray[np.uint8]:
     pixels = as_numpy(image)
     if pixels.ndim == 3 and len(pixels) == 1:
         pixels = pixels[0]
-    if (pixels.ndim != 2 and (pixels.ndim != 3 or len(pixels) != 3)) or pixels.size == 0:
-        raise ValueError(f"An image must have shape {_LAYOUTS}, got {pixels.shape}.")
+    if pixels.size == 0 or not (pixels.ndim == 2 or (pixels.ndim == 3 and len(pixels) == 3)):
+        raise ValueError(f"Expected an image of 1 or 3 channels, got shape {pixels.shape}.")
     if pixels.dtype == np.uint8:
         return pixels
     if not ((pixels >= 0) & (pixels <= 1)).all():
         raise ValueError(
-            "The pixels must be bytes or numbers in [0, 1], but the range is "
-            f"[{pixels.min():g}, {pixels.max():g}]. Undo the normalization first."
+            f"Expected bytes or numbers in [0, 1], got the range {pixels.min():g} to "
+            f"{pixels.max():g}. Undo the normalization first."
         )
     return (pixels * 255).round().astype(np.uint8)

@@ -25,19 +25,16 @@ def simplex(
     """Draw a credal set of three classes in a triangle.
 
     Args:
-        credal_set: A credal set with three classes. Use :func:`coarsen` to merge other classes.
+        credal_set: One credal set with three classes. Use :func:`coarsen` to merge other classes.
         names: The names of the classes, which are drawn at the corners.
         given: Lower and upper bounds before they were made reachable, drawn as dotted lines.
         height: The height of the figure in pixels.
-
-    Raises:
-        ValueError: If this is not a single set of three classes with three names.
     """
     shape = tuple(credal_set.lower.shape)
     if shape != (3,) or len(names) != 3:
         raise ValueError(
-            f"The simplex needs a single set of three classes with three names, got bounds of "
-            f"shape {shape} and {len(names)} names. Use coarsen() to merge classes."
+            f"Expected one set of three classes and three names, got shape {shape} and "
+            f"{len(names)} names. Use coarsen() to merge classes."
         )
     axes = {f"{axis}axis": {"title_text": name} for axis, name in zip("abc", names, strict=True)}
     margin = {"l": 60, "r": 60, "t": 40, "b": 45}
@@ -71,12 +68,9 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     :math:`\sum q = 1` is attained.
 
     Args:
-        credal_set: A single credal set with at least three classes.
+        credal_set: One credal set with at least three classes.
         first: The first class of the result.
-        second: The second class of the result.
-
-    Raises:
-        ValueError: If there are less than three classes, or the two classes are not different.
+        second: The second class of the result, which must be different.
 
     Example:
         >>> s = CredalSet([0.1, 0.2, 0.1, 0.1], [0.5, 0.6, 0.2, 0.2])
@@ -85,15 +79,12 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     """
     lower, upper = credal_set.lower, credal_set.upper
     if lower.ndim != 1 or len(lower) < 3:
-        raise ValueError(
-            "coarsen() needs a single set with at least three classes, "
-            f"got bounds of shape {tuple(lower.shape)}."
-        )
-    if first == second or not (0 <= first < len(lower) and 0 <= second < len(lower)):
-        raise ValueError(
-            f"The two classes must be different and in [0, {len(lower)}), got {first} and {second}."
-        )
+        raise ValueError(f"Expected one set of at least three classes, got {tuple(lower.shape)}.")
     rest = [index for index in range(len(lower)) if index not in (first, second)]
+    if len(rest) != len(lower) - 2:
+        raise ValueError(
+            f"Expected two different classes in [0, {len(lower)}), got {first} and {second}."
+        )
 
     def merged(bound: Tensor) -> Tensor:
         return torch.stack([bound[first], bound[second], bound[rest].sum()])

@@ -41,10 +41,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def texts(template: str, **values: Any) -> dict[str, str]:
-    """Return the texts that a template defines, each in one line.
-
-    The keys are the names of the texts.
-    """
+    """Return the texts that a template defines by name, each in one line."""
     module = _TEMPLATES.get_template(template).make_module(values)
     return {
         name: " ".join(str(text).split())
@@ -60,15 +57,9 @@ def require(values: Sized, name: str) -> None:
 
 
 def plotly() -> Any:
-    """Return ``plotly.graph_objects``.
-
-    Raises:
-        ImportError: If plotly is not installed.
-    """
+    """Return ``plotly.graph_objects``."""
     try:
         from plotly import graph_objects
     except ImportError as error:
-        raise ImportError(
-            "Reports require plotly. Install it with: pip install creinn[report]"
-        ) from error
+        raise ImportError("Reports require plotly: pip install creinn[report]") from error
     return graph_objects
