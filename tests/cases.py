@@ -1,7 +1,4 @@
-"""Test cases: all layers with their ordinary layers, arguments and input shapes.
-
-Add a line here to test a new layer.
-"""
+"""Cases for the tests of layers. A new layer is tested by adding a line here."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +11,7 @@ from creinn.nn.registry import family
 
 @dataclass(frozen=True)
 class LayerCase:
-    """Name of a layer class in torch.nn and in a family of interval layers, arguments and input shape."""
+    """A layer with the arguments of its constructor and the shape of its input."""
 
     layer: str
     args: tuple[Any, ...]
@@ -43,7 +40,7 @@ class LayerCase:
         )
 
     def input(self, seed: int, sign: str = "any") -> Interval:
-        """Return random intervals of any sign, or non-negative ones, or intervals that do not contain zero."""
+        """Return random intervals of any sign, non-negative intervals, or intervals without zero."""
         generator = torch.Generator().manual_seed(seed)
         a, b = (torch.randn(self.shape, generator=generator, dtype=torch.float64) for _ in range(2))
         if sign == "nonnegative":

@@ -1,4 +1,4 @@
-"""Interval: arithmetic encloses every member, shapes behave as tensors', and it works under vmap and export."""
+"""Tests of the arithmetic, the shapes and the transforms of intervals."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ intervals = st.builds(interval, four, four)
 
 
 @given(intervals, intervals, st.floats(0, 1), st.floats(0, 1))
-def test_arithmetic_contains_members(x: Interval, y: Interval, s: float, t: float) -> None:
+def test_arithmetic_contains_every_member(x: Interval, y: Interval, s: float, t: float) -> None:
     a, b = x.lower + s * x.width, y.lower + t * y.width
     for result, value in [
         (x + y, a + b),
@@ -56,7 +56,7 @@ def test_arithmetic_by_hand() -> None:
     assert (x / -2).lower.tolist() == [-1, -1.5]
 
 
-def test_centre_and_radius_round_trip() -> None:
+def test_center_and_radius() -> None:
     x = Interval.from_center_radius(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.0]))
     assert x.lower.tolist() == [0.5, -2.0]
     assert x.upper.tolist() == [1.5, -2.0]
@@ -65,7 +65,7 @@ def test_centre_and_radius_round_trip() -> None:
     assert x.width.tolist() == [1.0, 0.0]
 
 
-def test_nonnegative_flag() -> None:
+def test_flags() -> None:
     x = Interval(torch.zeros(2, 3), torch.ones(2, 3))
     assert x.nonnegative
     assert (x + x).nonnegative
@@ -83,7 +83,7 @@ def test_nonnegative_flag() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (3, 4), (2, 3, 4, 5)])
-def test_packed_forms_match_bounds(shape: tuple[int, ...]) -> None:
+def test_packed_forms_equal_the_bounds(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     a, b = torch.randn(shape), torch.rand(shape)
     from_parts = Interval(a, a + b)
@@ -99,13 +99,13 @@ def test_packed_forms_match_bounds(shape: tuple[int, ...]) -> None:
         assert x.ndim == len(shape)
 
 
-def test_negative_radius_by_rounding_is_zero() -> None:
+def test_negative_radius_becomes_zero() -> None:
     x = Interval._of_center_radius(torch.tensor([[[1.0], [-1e-9]]]))
     assert x.radius.item() == 0
     assert x.lower.item() == x.upper.item() == 1.0
 
 
-def test_shape_operations() -> None:
+def test_shape_methods_equal_torch() -> None:
     t = torch.arange(24.0).reshape(2, 3, 4)
     x = Interval(t, t + 1)
     packed = Interval._of_bounds(x.bounds)
@@ -127,7 +127,7 @@ def test_shape_operations() -> None:
     assert torch.equal(cat([x, t], 0).upper, torch.cat([t + 1, t], 0))
 
 
-def test_devices_and_dtypes() -> None:
+def test_moves_and_casts() -> None:
     x = Interval(torch.zeros(2), torch.ones(2)).to(torch.float64)
     assert x.dtype == torch.float64
     assert x.device == torch.device("cpu")
@@ -140,7 +140,7 @@ def test_contains() -> None:
     assert x.contains(torch.tensor([1.0, 1.1])).tolist() == [True, False]
 
 
-def test_numpy_arrays_lists_and_integers() -> None:
+def test_conversion_of_arrays_and_lists() -> None:
     assert Interval([0, 1], [1, 2]).dtype == torch.float32
     assert (
         Interval(torch.zeros(2).double().numpy(), torch.ones(2).double().numpy()).dtype
@@ -148,7 +148,7 @@ def test_numpy_arrays_lists_and_integers() -> None:
     )
 
 
-def test_gradient_of_zero_radius() -> None:
+def test_gradient_of_nonpositive_radii() -> None:
     pairs = torch.tensor([[[1.0, 1.0, 1.0], [-1e-9, 0.0, 2.0]]], requires_grad=True)
     for width in (lambda x: x.width, lambda x: 2 * x.radius):
         x = Interval._of_center_radius(pairs)
@@ -157,7 +157,7 @@ def test_gradient_of_zero_radius() -> None:
         assert gradient.tolist() == [[[0, 0, 0], [2, 2, 2]]]
 
 
-def test_gradients_of_bounds() -> None:
+def test_gradients_flow_to_both_bounds() -> None:
     lower, upper = torch.zeros(3, requires_grad=True), torch.ones(3, requires_grad=True)
     x = Interval(lower, upper)
     assert x.requires_grad
@@ -196,7 +196,7 @@ def test_tree_map() -> None:
     assert len(leaves) == 1
 
 
-def test_data_loader() -> None:
+def test_data_loaders_stack_intervals() -> None:
     items = [(Interval(torch.full((3,), float(i)), torch.full((3,), i + 1.0)), i) for i in range(4)]
     x, y = next(iter(DataLoader(items, batch_size=4)))
     assert isinstance(x, Interval)

@@ -1,4 +1,4 @@
-"""Test the numerical functions against ball arithmetic, and that the gradients are finite."""
+"""Tests of the numerical functions by ball arithmetic, and of their gradients."""
 
 import math
 

@@ -1,12 +1,12 @@
 r"""Tensors of closed intervals :math:`[\underline a, \overline a]`.
 
-An :class:`Interval` is created from two bounds, from a point, or from a center and a radius. It is
-the input and the output of the layers in :mod:`creinn.nn` (Section "Interval neural networks" of
-Wang et al.; (forward_inn)). The bounds are inclusive in exact arithmetic. They are not rounded
-outwards.
+An :class:`Interval` is the input and the output of the layers in :mod:`creinn.nn` (Section
+"Interval neural networks" of Wang et al.; (forward_inn)). The bounds are inclusive in exact
+arithmetic. They are not rounded outwards.
 """
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +19,11 @@ from creinn.numerics import as_floating, check_bounds, check_radius, traceable, 
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
 """The interval version of each torch function, as defined in :mod:`creinn.nn.functional`."""
+
+
+def _attribute(name: str) -> Any:
+    """Return a property with the attribute of the bounds."""
+    return property(lambda self: getattr(self._any, name), doc=f"As ``Tensor.{name}``.")
 
 
 def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
@@ -35,18 +40,17 @@ def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
 class Interval:
     """A tensor of closed intervals.
 
-    The two bounds, or the center and the radius, are stored in one tensor ``(N, 2, C, ...)``, so
-    that a layer is one call. Two flags save time and do not change the bounds. ``is_point`` is true
-    if the bounds are the same tensor. ``nonnegative`` is true if they are known to be ``>= 0``.
+    The two bounds, or the center and the radius, can be stored in one tensor ``(N, 2, C, ...)``, so
+    that a layer is one call. Two flags save time and do not change the bounds: ``is_point`` (the
+    bounds are the same tensor) and ``nonnegative`` (they are known to be ``>= 0``).
 
     Args:
         lower: The lower bounds, as a floating tensor or an argument of ``torch.as_tensor``.
         upper: The upper bounds, with the same shape, dtype and device.
 
     Raises:
-        ValueError: If the shapes, dtypes or devices are not the same, if a bound is NaN or
-            infinite, or if ``lower > upper`` for an element.
-        TypeError: If the dtype of the tensors is not a floating dtype.
+        ValueError: If the tensors do not match, a bound is not finite, or ``lower > upper``.
+        TypeError: If the dtype is not a floating dtype.
 
     Example:
         >>> x = Interval(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.5]))
@@ -58,11 +62,9 @@ class Interval:
 
     __slots__ = ("_bounds", "_center_radius", "_parts", "is_point", "nonnegative")
 
-    _parts: tuple[Any, Any] | None  # (lower, upper)
-    _bounds: Tensor | None  # both bounds in one tensor, stacked along `stack_axis`
-    _center_radius: (
-        Tensor | None
-    )  # center and radius in one tensor; rounding can make the radius negative
+    _parts: Any  # lower and upper, or None
+    _bounds: Tensor | None  # both bounds, stacked along `stack_axis`
+    _center_radius: Tensor | None  # stacked; rounding can make the radius negative
     is_point: bool
     nonnegative: bool
 
@@ -90,152 +92,117 @@ class Interval:
         """Call the interval version of a torch function, or raise a ``TypeError``."""
         if func not in ON_INTERVALS:
             known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
-            raise TypeError(
-                f"torch's {func.__name__!r} has no interval version; these functions have: {known}."
-            )
+            raise TypeError(f"{func.__name__!r} does not support intervals. Supported: {known}.")
         return ON_INTERVALS[func](*args, **(kwargs or {}))
 
     # Constructors without checks, for internal use.
 
     @classmethod
-    def _new(
-        cls,
-        *,
-        parts: Any = None,
-        bounds: Any = None,
-        center_radius: Any = None,
-        point: bool,
-        nonnegative: bool,
+    def _of_parts(
+        cls, lower: Any, upper: Any, nonnegative: bool = False, is_point: bool = False
     ) -> "Interval":
         self = cls.__new__(cls)
-        self._parts, self._bounds, self._center_radius = parts, bounds, center_radius
-        self.is_point, self.nonnegative = point, nonnegative
+        self._parts, self._bounds, self._center_radius = (lower, upper), None, None
+        self.is_point, self.nonnegative = is_point, nonnegative
         return self
 
     @classmethod
     def _of_point(cls, value: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._new(parts=(value, value), point=True, nonnegative=nonnegative)
-
-    @classmethod
-    def _of_parts(cls, lower: Tensor, upper: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._new(parts=(lower, upper), point=False, nonnegative=nonnegative)
+        return cls._of_parts(value, value, nonnegative, is_point=True)
 
     @classmethod
     def _of_bounds(cls, bounds: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._new(bounds=bounds, point=False, nonnegative=nonnegative)
+        self = cls._of_parts(None, None, nonnegative)
+        self._parts, self._bounds = None, bounds
+        return self
 
     @classmethod
     def _of_center_radius(cls, center_radius: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._new(center_radius=center_radius, point=False, nonnegative=nonnegative)
+        self = cls._of_parts(None, None, nonnegative)
+        self._parts, self._center_radius = None, center_radius
+        return self
 
     def _assign(self, other: "Interval") -> "Interval":
-        """Replace the value by the one of ``other``, without a change of any tensor."""
+        """Take the value of ``other``; no tensor is changed."""
         for name in Interval.__slots__:
             setattr(self, name, getattr(other, name))
         return self
 
-    # The two packed forms.
+    # Bounds, center and radius.
 
     @property
     def bounds(self) -> Tensor:
         """Both bounds in one tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
         if self._bounds is None:
-            parts = self._parts
-            if parts is None:
-                center, radius = self._unbind_center_radius()
-                parts = center - radius, center + radius
-            self._bounds = stack_parts(*parts)
+            self._bounds = stack_parts(*self._pair)
         return self._bounds
 
     @property
     def center_radius(self) -> Tensor:
         """The center and the radius in one tensor, stacked as in :attr:`bounds`."""
         if self._center_radius is None:
-            lower, upper = self.lower, self.upper
-            self._center_radius = stack_parts((lower + upper) / 2, (upper - lower) / 2)
+            self._center_radius = stack_parts(self.center, self.radius)
         return self._center_radius
 
     @property
     def has_center_radius(self) -> bool:
-        """Whether the center and the radius are stored, so that they are not computed."""
+        """Whether the center and the radius are stored."""
         return self._center_radius is not None
 
-    def _unbind_center_radius(self) -> tuple[Tensor, Tensor]:
-        center, radius = self.center_radius.unbind(stack_axis(self.ndim))
-        return center, valid_radius(radius)
-
     @property
-    def _any(self) -> Tensor:
-        """A tensor with the shape of the interval, in any form that is stored."""
-        if self._parts is not None:
-            return self._parts[0]
-        packed = self._bounds if self._bounds is not None else self._center_radius
-        assert packed is not None
-        return packed.select(stack_axis(packed.ndim - 1), 0)
+    def _pair(self) -> tuple[Any, Any]:
+        """The lower and the upper bounds."""
+        if self._parts is None and self._bounds is not None:
+            self._parts = self._bounds.unbind(stack_axis(self._bounds.ndim - 1))
+        elif self._parts is None:
+            center, radius = self.center, self.radius
+            self._parts = center - radius, center + radius
+        return self._parts
 
     @property
     def lower(self) -> Tensor:
         """Lower bounds."""
-        return self._bound(0)
+        return self._pair[0]
 
     @property
     def upper(self) -> Tensor:
         """Upper bounds."""
-        return self._bound(1)
-
-    def _bound(self, index: int) -> Tensor:
-        return (
-            self._parts[index]
-            if self._parts is not None
-            else self.bounds.select(stack_axis(self.ndim), index)
-        )
+        return self._pair[1]
 
     @property
     def center(self) -> Tensor:
         """Midpoints ``(lower + upper) / 2``."""
-        if self.is_point:
-            return self.lower
-        return (
-            self._unbind_center_radius()[0]
-            if self.has_center_radius
-            else (self.lower + self.upper) / 2
-        )
+        if self._center_radius is not None:
+            return self._select(0)
+        return self.lower if self.is_point else (self.lower + self.upper) / 2
 
     @property
     def radius(self) -> Tensor:
         """Half widths ``(upper - lower) / 2``."""
-        return (
-            self._unbind_center_radius()[1]
-            if self.has_center_radius
-            else (self.upper - self.lower) / 2
-        )
+        if self._center_radius is not None:
+            return valid_radius(self._select(1))
+        return self.width / 2
 
     @property
     def width(self) -> Tensor:
         """Widths ``upper - lower``."""
         return self.upper - self.lower
 
+    def _select(self, index: int) -> Tensor:
+        packed: Any = self._center_radius
+        return packed.select(stack_axis(packed.ndim - 1), index)
+
     # Properties of tensors.
 
     @property
-    def shape(self) -> torch.Size:
-        """The shape of the bounds."""
-        return self._any.shape
+    def _any(self) -> Tensor:
+        """A tensor with the shape of the interval."""
+        return self.lower if self._center_radius is None else self._select(0)
 
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions of the bounds."""
-        return self._any.ndim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the bounds."""
-        return self._any.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the bounds."""
-        return self._any.device
+    shape: torch.Size = _attribute("shape")
+    ndim: int = _attribute("ndim")
+    dtype: torch.dtype = _attribute("dtype")
+    device: torch.device = _attribute("device")
 
     @property
     def requires_grad(self) -> bool:
@@ -265,10 +232,9 @@ class Interval:
     def map_monotone(
         self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None
     ) -> "Interval":
-        """Apply a function to both bounds.
+        """Apply a function that is non-decreasing in each element to both bounds.
 
-        The function must be non-decreasing in every element of its argument. ``nonnegative`` is
-        true if the result is known to be ``>= 0``. The default is the flag of the argument.
+        ``nonnegative`` is true if the result is known to be ``>= 0``. By default the flag is kept.
         """
         keep = self.nonnegative if nonnegative is None else nonnegative
         if self.is_point:
@@ -276,24 +242,20 @@ class Interval:
         return Interval._of_parts(function(self.lower), function(self.upper), keep)
 
     def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
-        """Apply a function of rows to both bounds in one call, as in :meth:`map_monotone`.
+        """Apply a non-decreasing function of rows to both bounds in one call.
 
-        If the function is ``linear``, it can be applied to the center and the radius.
+        A ``linear`` function is applied to the center and the radius if they are stored.
         """
         if self.is_point or self.ndim < 2:
             return self.map_monotone(function)
         by_center = linear and self.has_center_radius
-        result = function(
-            (self.center_radius if by_center else self.bounds).flatten(0, 1)
-        ).unflatten(0, (-1, 2))
-        return (Interval._of_center_radius if by_center else Interval._of_bounds)(
-            result, self.nonnegative
-        )
+        rows = (self.center_radius if by_center else self.bounds).flatten(0, 1)
+        create = Interval._of_center_radius if by_center else Interval._of_bounds
+        return create(function(rows).unflatten(0, (-1, 2)), self.nonnegative)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """Flatten the dimensions, as in ``Tensor.flatten``."""
-        is_packed = self._center_radius is not None or self._bounds is not None
-        if is_packed and start_dim % max(self.ndim, 1) > 0:
+        if self.has_center_radius and start_dim > 0:
             return self.channelwise(lambda t: t.flatten(start_dim, end_dim), linear=True)
         return self.map_monotone(lambda t: t.flatten(start_dim, end_dim))
 
@@ -308,9 +270,7 @@ class Interval:
     to = _like_tensors(lambda t, *args, **kwargs: t.to(*args, **kwargs))
     detach = _like_tensors(lambda t: t.detach())
     clone = _like_tensors(lambda t: t.clone())
-    pin_memory = _like_tensors(
-        lambda t: t.pin_memory()
-    )  # used by a DataLoader with ``pin_memory=True``
+    pin_memory = _like_tensors(lambda t: t.pin_memory())  # used by data loaders
 
     def __getitem__(self, index: Any) -> "Interval":
         return self.map_monotone(lambda t: t[index])
@@ -318,11 +278,9 @@ class Interval:
     # Arithmetic. The result is the exact range for independent operands.
 
     def __neg__(self) -> "Interval":
-        return (
-            Interval._of_point(-self.lower)
-            if self.is_point
-            else Interval._of_parts(-self.upper, -self.lower)
-        )
+        if self.is_point:
+            return Interval._of_point(-self.lower)
+        return Interval._of_parts(-self.upper, -self.lower)
 
     def __add__(self, other: Any) -> "Interval":
         if not isinstance(other, _OPERANDS):
@@ -331,12 +289,8 @@ class Interval:
         nonnegative = self.nonnegative and other.nonnegative
         if self.is_point and other.is_point:
             return Interval._of_point(self.lower + other.lower, nonnegative)
-        if self.shape == other.shape and not (self.is_point or other.is_point):
-            if self.has_center_radius and other.has_center_radius:
-                return Interval._of_center_radius(
-                    self.center_radius + other.center_radius, nonnegative
-                )
-            return Interval._of_bounds(self.bounds + other.bounds, nonnegative)
+        if self.has_center_radius and other.has_center_radius and self.shape == other.shape:
+            return Interval._of_center_radius(self.center_radius + other.center_radius, nonnegative)
         return Interval._of_parts(self.lower + other.lower, self.upper + other.upper, nonnegative)
 
     def __sub__(self, other: Any) -> "Interval":
@@ -354,20 +308,16 @@ class Interval:
             return Interval._of_point(self.lower * other.lower, nonnegative)
         if other.is_point:
             return _ordered(self.lower * other.lower, self.upper * other.lower, nonnegative)
-        products = torch.stack(
-            [a * b for a in (self.lower, self.upper) for b in (other.lower, other.upper)]
-        )
+        ends = itertools.product((self.lower, self.upper), (other.lower, other.upper))
+        products = torch.stack([a * b for a, b in ends])
         return Interval._of_parts(products.amin(0), products.amax(0), nonnegative)
 
     def __truediv__(self, other: Any) -> "Interval":
         if not isinstance(other, Tensor | int | float):
             return NotImplemented
         other = _operand(other, self)
-        return _ordered(
-            self.lower / other.lower,
-            self.upper / other.lower,
-            self.nonnegative and other.nonnegative,
-        )
+        nonnegative = self.nonnegative and other.nonnegative
+        return _ordered(self.lower / other.lower, self.upper / other.lower, nonnegative)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -377,7 +327,7 @@ _OPERANDS = (Interval, Tensor, int, float)
 
 
 def as_interval(x: Interval | Tensor) -> Interval:
-    """Return an interval, or an unchecked tensor as a point, or raise a ``TypeError``."""
+    """Return an interval; a tensor is a point, which is not checked."""
     if isinstance(x, Interval):
         return x
     if isinstance(x, Tensor):
@@ -386,19 +336,21 @@ def as_interval(x: Interval | Tensor) -> Interval:
 
 
 @traceable
-def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
-    """Concatenate intervals, as in ``torch.cat``; a tensor is a point."""
-    xs = [as_interval(x) for x in intervals]
-    point, nonnegative = all(x.is_point for x in xs), all(x.nonnegative for x in xs)
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """Concatenate intervals or tensors; a tensor among intervals is a point."""
+    if not any(isinstance(x, Interval) for x in tensors):
+        return torch.cat(list(tensors), dim)
+    xs = [as_interval(x) for x in tensors]
+    is_point, nonnegative = all(x.is_point for x in xs), all(x.nonnegative for x in xs)
     lower = torch.cat([x.lower for x in xs], dim)
-    upper = lower if point else torch.cat([x.upper for x in xs], dim)
-    return Interval._new(parts=(lower, upper), point=point, nonnegative=nonnegative)
+    upper = lower if is_point else torch.cat([x.upper for x in xs], dim)
+    return Interval._of_parts(lower, upper, nonnegative, is_point)
 
 
 @traceable
-def stack(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
-    """Stack intervals, as in ``torch.stack``; a tensor is a point."""
-    return cat([x.unsqueeze(dim) for x in intervals], dim)
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """Stack intervals or tensors; a tensor among intervals is a point."""
+    return cat([x.unsqueeze(dim) for x in tensors], dim)
 
 
 def stack_axis(ndim: int) -> int:
@@ -418,31 +370,27 @@ def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:
 def _operand(value: Any, like: Interval) -> Interval:
     if isinstance(value, Interval | Tensor):
         return as_interval(value)
-    return Interval._of_point(
-        torch.as_tensor(value, dtype=like.dtype, device=like.device), nonnegative=value >= 0
-    )
-
-
-def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
-    names = ("lower",) if x.is_point else ("lower", "upper")
-    return [(pytree.GetAttrKey(name), getattr(x, name)) for name in names], x.is_point
+    number = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    return Interval._of_point(number, nonnegative=value >= 0)
 
 
 def _flatten(x: Interval) -> tuple[list[Any], bool]:
-    return [leaf for _, leaf in _flatten_with_keys(x)[0]], x.is_point
+    return list(x._pair[:1] if x.is_point else x._pair), x.is_point
+
+
+def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
+    keys = [pytree.GetAttrKey(name) for name in ("lower", "upper")]
+    return list(zip(keys, _flatten(x)[0], strict=False)), x.is_point
 
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
     # The leaves can be any objects in a tree map. The flag `nonnegative` only affects the speed.
     leaves = list(leaves)
-    return Interval._new(parts=(leaves[0], leaves[-1]), point=is_point, nonnegative=False)
+    return Interval._of_parts(leaves[0], leaves[-1], is_point=is_point)
 
 
 pytree.register_pytree_node(
-    Interval,
-    _flatten,
-    _unflatten,
-    serialized_type_name="creinn.Interval",
+    Interval, _flatten, _unflatten, serialized_type_name="creinn.Interval",
     flatten_with_keys_fn=_flatten_with_keys,
-)
+)  # fmt: skip
 default_collate_fn_map[Interval] = lambda batch, *, collate_fn_map=None: stack(batch)

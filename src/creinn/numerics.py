@@ -1,7 +1,6 @@
 """Numerically stable functions, argument checks, messages and tracing helpers.
 
-The functions are elementwise, or they work on the last axis. They do not copy data to the host, but
-the checks do.
+The functions are elementwise or work on the last axis. Only the checks copy data to the host.
 """
 
 import functools
@@ -27,10 +26,7 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Compute ``max(radius, 0)`` with a gradient of 1 everywhere.
-
-    A radius that becomes negative can therefore grow again.
-    """
+    """Compute ``max(radius, 0)`` with a gradient of 1, so that a negative radius can grow again."""
     return radius - radius.detach().clamp_max(0) if torch.is_grad_enabled() else radius.clamp_min(0)
 
 
@@ -47,10 +43,7 @@ def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
-    """Return the weight of each row.
-
-    The weights are those of the classes, with shape ``(K,)``, or a column of shape ``(..., 1)``.
-    """
+    """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``."""
     return weight[target] if weight.ndim == 1 else weight[..., 0]
 
 
@@ -72,8 +65,7 @@ def logsumexp_others(
     r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as two terms.
 
     The first term is the largest of the other entries, without a gradient. The second term is in
-    :math:`[0, \ln(K - 1)]`. They are returned separately so that ``(a - first) - second`` has no
-    cancellation for large entries.
+    :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation.
 
     Let :math:`S = \sum_j e^{x_j - \max x}`. If k is not the largest class, the sum over the other
     classes is :math:`S - e^{x_k - \max x} \ge 1`, which is a stable difference. For the largest
@@ -106,36 +98,9 @@ def at_least_single(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Compute the square root, with a gradient of 0 for inputs that are not positive.
-
-    Example:
-        >>> x = torch.zeros(1, requires_grad=True)
-        >>> safe_sqrt(x).sum().backward()
-        >>> x.grad
-        tensor([0.])
-    """
-    result: Tensor = _SafeSqrt.apply(x)
-    return result
-
-
-class _SafeSqrt(torch.autograd.Function):
-    """Square root whose backward pass uses signs, because ``torch.where`` is slower."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.clamp_min(0).sqrt()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (root,) = ctx.saved_tensors
-        positive = root.sign()  # 1 or 0
-        return gradient * positive / (2 * (root + (1 - positive)))
+    """Compute the square root, with a value and a gradient of 0 where ``x <= 0``."""
+    positive = x > 0
+    return torch.where(positive, x, 1).sqrt() * positive
 
 
 def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
@@ -161,12 +126,10 @@ def as_floating(value: Any, name: str) -> Tensor:
 
 def check_radius(center: Tensor, radius: Tensor) -> None:
     """Raise a ``ValueError`` if a radius is negative or does not match its center."""
-    _check_alike(center, radius, ("center", "radius"))
+    _check_alike(center=center, radius=radius)
     if _readable(radius) and bool((bad := ~(radius >= 0)).any()):
         at = first_index(bad)
-        raise ValueError(
-            f"The radius must be >= 0, got {radius[at].item():g} at index {at}. Clamp it first."
-        )
+        raise ValueError(f"The radius must be >= 0, got {radius[at].item():g} at index {at}.")
 
 
 def _readable(tensor: Tensor) -> bool:
@@ -175,18 +138,19 @@ def _readable(tensor: Tensor) -> bool:
         torch.compiler.is_compiling()
         or tensor.is_meta
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    ) and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor")
+        or type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")
+    )
 
 
-def _check_alike(a: Tensor, b: Tensor, names: tuple[str, str]) -> None:
+def _check_alike(**tensors: Tensor) -> None:
     """Raise a ``ValueError`` if the shapes, the dtypes or the devices differ."""
+    first, second = tensors.values()
     for what in ("shape", "dtype", "device"):
-        one, two = getattr(a, what), getattr(b, what)
+        one, two = getattr(first, what), getattr(second, what)
         if one != two:
-            one, two = (tuple(one), tuple(two)) if what == "shape" else (one, two)
-            raise ValueError(
-                f"{names[0]} and {names[1]} must have the same {what}, got {one} and {two}."
-            )
+            names = " and ".join(tensors)
+            found = f"{tuple(one)} and {tuple(two)}" if what == "shape" else f"{one} and {two}"
+            raise ValueError(f"{names} must have the same {what}, got {found}.")
 
 
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:
@@ -197,57 +161,39 @@ def check_bounds(lower: Tensor, upper: Tensor) -> bool:
     Raises:
         ValueError: If a bound is not finite, or a lower bound is larger than its upper bound.
     """
-    _check_alike(lower, upper, ("lower", "upper"))
+    _check_alike(lower=lower, upper=upper)
     if not (_readable(lower) and _readable(upper)):
         return False
     bad = ~(torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper))
     if bool(bad.any()):
         at = first_index(bad)
         low, high = lower[at].item(), upper[at].item()
-        found = f"got [{low:g}, {high:g}] at index {at} of shape {tuple(lower.shape)}"
-        if low != low or high != high:
-            raise ValueError(
-                f"The bounds must not be NaN, {found}. Impute or drop missing values first."
-            )
-        if abs(low) == float("inf") or abs(high) == float("inf"):
-            raise ValueError(
-                f"The bounds must not be infinite, {found}. Clip them to a finite range first."
-            )
-        raise ValueError(f"The lower bounds must not be larger than the upper bounds, {found}.")
+        expected = "not be NaN or infinite"
+        if math.isfinite(low) and math.isfinite(high):
+            expected = "satisfy lower <= upper"
+        raise ValueError(
+            f"The bounds must {expected}, got [{low:g}, {high:g}] at index {at} of shape "
+            f"{tuple(lower.shape)}."
+        )
     return bool((lower >= 0).all())
 
 
-def check_integers(least: int = 1, **values: Any) -> None:
-    """Check that values are integers and not smaller than ``least``.
-
-    Raises:
-        TypeError: If a value is not an integer.
-        ValueError: If a value is smaller than ``least``.
-    """
+def check_integers(**values: Any) -> None:
+    """Raise a ``TypeError`` or ``ValueError`` if a value is not a positive integer."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} must be an integer, got {value!r}.")
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Return a count with its noun, for messages.
-
-    Example:
-        >>> pluralize(1, "row"), pluralize(2, "row")
-        ('1 row', '2 rows')
-    """
+    """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def list_names(names: Sequence[str], noun: str) -> str:
-    """Return the number of names and the first ones, for messages.
-
-    Example:
-        >>> list_names(["a", "b"], "column")
-        '2 columns (a, b)'
-    """
+    """Return the number of names and the first ones, such as ``2 columns (a, b)``."""
     return f"{pluralize(len(names), noun)} ({shorten_list(names)})"
 
 
@@ -275,8 +221,7 @@ def traceable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _find_proxy(values: Iterable[Any]) -> fx.Proxy | None:
     for value in values:
-        if isinstance(value, fx.Proxy):
-            return value
-        if isinstance(value, list | tuple) and (found := _find_proxy(value)) is not None:
+        found = _find_proxy(value) if isinstance(value, list | tuple) else value
+        if isinstance(found, fx.Proxy):
             return found
     return None

@@ -1,4 +1,4 @@
-"""What a training step keeps: not more than twice the ordinary network's activations, and no block weights."""
+"""A training step saves at most twice the activations of the ordinary network."""
 
 import pytest
 import torch
@@ -35,12 +35,12 @@ FORMS = {"paper": (inn, {}), "scaled": (inn, {"mode": "scaled"}), "relative": (r
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_activation_memory_is_twice_ordinary_network(name, form):
+def test_training_saves_at_most_twice_the_activations(name, form):
     network, shape = NETWORKS[name]
     layers, options = FORMS[form]
     ordinary, _ = kept_per_row(SNN(network(torch.nn)), shape)
     interval, fixed = kept_per_row(CreINN(network(layers), **options), shape)
-    logits = 10 * 10 * 4  # ten numbers for each class are used by the Interval SoftMax and the loss
+    logits = 10 * 10 * 4  # Interval SoftMax and the loss save ten numbers for each class
     assert interval <= 2 * ordinary + logits
     weights = sum(p.numel() * p.element_size() for p in network(inn).parameters())
     assert fixed <= weights / 4

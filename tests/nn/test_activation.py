@@ -1,4 +1,4 @@
-"""Activations against rigorous balls of python-flint; ReLU of centre and radius against that of the bounds."""
+"""Activations against rigorous balls of python-flint; ReLU of center and radius against that of the bounds."""
 
 import flint
 import pytest
@@ -56,7 +56,7 @@ ends = st.tuples(st.floats(-30, 30), st.floats(-30, 30)).map(sorted)
 
 
 def ball(function, low: float, high: float) -> arb:
-    """A ball that contains the function's value at every point between two numbers."""
+    """Return a ball that contains all values of the function between two numbers."""
     return function(arb(low).union(arb(high)))
 
 
@@ -73,16 +73,14 @@ def test_range_is_exact(name: str, ends: tuple[float, float]) -> None:
     )
     lower, upper = result.lower.item(), result.upper.item()
     slack = 1e-12 * max(1.0, abs(low), abs(high))
-    slack += (
-        2e-9 if name == "softplus" else 0
-    )  # the function of torch returns x above the threshold
+    slack += 2e-9 if name == "softplus" else 0  # torch returns x above the threshold
     for i in range(33):  # no member leaves
         value = float(function(arb(low + (high - low) * i / 32)).mid())
         assert lower - slack <= value <= upper + slack
     bottom = min(max(getattr(layer, "_bottom", low), low), high)
     assert (
         lower >= float(function(arb(bottom)).lower()) - slack
-    )  # the minimum is at a bound or at the minimum of the function
+    )  # the minimum is at a bound or at the bottom
     assert (
         upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
     )
@@ -92,7 +90,7 @@ def test_range_is_exact(name: str, ends: tuple[float, float]) -> None:
     *(st.floats(0.1, 5), st.floats(-3, 4)),
     *(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1e-3, 0.05, 2.0])),
 )
-def test_softplus_range_contains_jump(beta, threshold, offset, width):
+def test_softplus_range_includes_the_jump(beta, threshold, offset, width):
     low = threshold / beta + offset * width
     x = Interval(*(torch.tensor([t], dtype=torch.float64) for t in (low, low + width)))
     result = inn.Softplus(beta, threshold)(x)
@@ -105,7 +103,7 @@ def test_softplus_range_contains_jump(beta, threshold, offset, width):
 
 
 @pytest.mark.parametrize("name", VALLEYS)
-def test_minimum_is_zero_of_derivative(name: str) -> None:
+def test_minimum_of_each_valley_function(name: str) -> None:
     layer, function = VALLEYS[name]
     with flint.ctx.workprec(200):
         bottom = layer._bottom
@@ -148,8 +146,8 @@ def test_nonnegative_flag() -> None:
 
 
 @pytest.mark.parametrize("name", MONOTONE)
-def test_point_bounds_do_not_depend_on_position(name: str) -> None:
-    # with an odd number of columns the bounds of a number are in different lanes of a vector instruction
+def test_bounds_of_points_are_ordered(name: str) -> None:
+    # With an odd number of columns, vectorized and scalar instructions compute the two bounds.
     torch.manual_seed(0)
     for columns in range(1, 80):
         x = 3 * torch.randn(40, columns)
@@ -180,7 +178,7 @@ def test_non_monotone_functions_raise() -> None:
         inn.Hardswish,
     ],
 )
-def test_inputs_are_not_changed(layer: type[torch.nn.Module]) -> None:
+def test_inputs_are_not_modified(layer: type[torch.nn.Module]) -> None:
     value = torch.tensor([[-1.0, 2.0]])
     x = Interval(value, value + 1)
     layer(inplace=True)(x)
@@ -189,11 +187,11 @@ def test_inputs_are_not_changed(layer: type[torch.nn.Module]) -> None:
     assert x.bounds.tolist() == [[[-1.0, 2.0], [0.0, 3.0]]]
 
 
-# ReLU on centre and radius.
+# ReLU on center and radius.
 
 
 def random_pairs(seed, dtype=torch.float64):
-    """Return intervals below zero, above zero and across zero, and intervals of width zero."""
+    """Return negative, positive and mixed intervals, and intervals of width zero."""
     generator = torch.Generator().manual_seed(seed)
     center = torch.randn(4, 7, dtype=dtype, generator=generator)
     radius = torch.rand(4, 7, dtype=dtype, generator=generator)
@@ -203,7 +201,7 @@ def random_pairs(seed, dtype=torch.float64):
 
 
 @given(st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
-def test_relu_of_bounds(seed, dtype):
+def test_relu_of_center_and_radius_equals_relu_of_bounds(seed, dtype):
     pairs = random_pairs(seed, dtype)
     center, radius = pairs.unbind(1)
     found = inn.ReLU()(Interval._of_center_radius(pairs))
@@ -212,7 +210,7 @@ def test_relu_of_bounds(seed, dtype):
     assert (found.lower >= 0).all()
 
 
-def test_negative_radius_by_rounding_is_zero():
+def test_relu_clamps_negative_radii():
     found = inn.ReLU()(
         Interval._of_center_radius(torch.tensor([[[2.0, -1.0], [-1e-9, -1e-9]]]))
     ).center_radius
@@ -220,7 +218,7 @@ def test_negative_radius_by_rounding_is_zero():
 
 
 @given(st.integers(0, 10_000))
-def test_relu_gradient_matches_autograd(seed):
+def test_relu_gradient_equals_autograd(seed):
     pairs = random_pairs(seed).requires_grad_()
     weights = torch.randn(
         2, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1)
@@ -239,7 +237,7 @@ def test_relu_gradient_matches_autograd(seed):
     torch.testing.assert_close(found, expected)
 
 
-def test_relu_gradient_matches_differences():
+def test_relu_gradcheck():
     pairs = random_pairs(5)[3:].clone().requires_grad_()
     assert torch.autograd.gradcheck(
         lambda t: inn.ReLU()(Interval._of_center_radius(t)).center_radius, (pairs,)

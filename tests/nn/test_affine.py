@@ -27,7 +27,7 @@ def interval_of(shape, kind):
 
 @pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("name", ONE_PIXEL)
-def test_single_pixel(name, kind):
+def test_convolution_to_one_pixel(name, kind):
     shape, options = ONE_PIXEL[name]
     torch.manual_seed(0)
     layer = inn.Conv2d(3, 4, **options).double()
@@ -58,7 +58,7 @@ def test_single_pixel(name, kind):
 @pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("padding", ["same", "valid", (1, 2)])
-def test_padding_modes_match_torch(padding, padding_mode, kind, batched):
+def test_padding_equals_torch(padding, padding_mode, kind, batched):
     torch.manual_seed(0)
     options = {"padding": padding, "padding_mode": padding_mode, "dtype": torch.float64}
     layer = inn.Conv2d(

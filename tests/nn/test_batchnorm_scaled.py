@@ -55,7 +55,7 @@ def mean_square(radius):
 
 
 def test_by_hand():
-    # radii 1 and 7 have the mean square 25; centres 0 and 2 become -1 and 1
+    # radii 1 and 7 have the mean square 25; centers 0 and 2 become -1 and 1
     norm = inn.BatchNorm1d(1, eps=1e-12, mode="scaled").double()
     norm.bias.data[1] = -0.5
     result = norm(
@@ -70,7 +70,7 @@ def test_by_hand():
     "options", [{}, {"affine": False}, {"track_running_stats": False}, {"eps": 1e-3}], ids=str
 )
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_equals_norm_of_centre_and_scaled_radius(shape, options):
+def test_output_equals_the_formula(shape, options):
     norm, x = randomise(norm_for(shape, **options)), random_interval(shape)
     for training in (True, False):
         norm.train(training)
@@ -107,7 +107,7 @@ def test_running_statistics(momentum):
     torch.testing.assert_close(norm.state_dict(), before)
 
 
-def test_state_dict_matches_paper_mode():
+def test_layout_equals_paper_mode():
     scaled, paper = inn.BatchNorm1d(3, mode="scaled"), inn.BatchNorm1d(3)
     assert {k: v.shape for k, v in scaled.state_dict().items()} == {
         k: v.shape for k, v in paper.state_dict().items()
@@ -122,7 +122,7 @@ def test_state_dict_matches_paper_mode():
 
 @settings(max_examples=50, derandomize=True, database=None, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.floats(1e-6, 1e3))
-def test_order_of_radii_is_preserved(seed, training, size):
+def test_order_of_radii_is_kept(seed, training, size):
     norm = randomise(norm_for((8, 4)), seed).train(training)
     x = random_interval((8, 4), seed)
     radius = x.radius * size
@@ -130,7 +130,7 @@ def test_order_of_radii_is_preserved(seed, training, size):
     torch.testing.assert_close(result.sort(0).values, result.gather(0, radius.argsort(0)))
 
 
-def test_paper_mode_does_not_preserve_order():
+def test_paper_mode_changes_the_order_of_radii():
     x = Interval(
         [[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]]
     )  # radii 0, 2, 5, mean 7/3: 2 becomes the least
@@ -140,7 +140,7 @@ def test_paper_mode_does_not_preserve_order():
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_points_and_constant_radii_have_finite_gradients(training, dtype):
+def test_points_and_constant_radii(training, dtype):
     norm = inn.BatchNorm1d(2, mode="scaled").to(dtype).train(training)
     norm.bias.data[2:] = torch.tensor([0.0, -0.25])
     center = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -156,7 +156,7 @@ def test_points_and_constant_radii_have_finite_gradients(training, dtype):
     )
 
 
-def test_zero_scale_and_shift_have_gradients():
+def test_zero_scale_and_shift_have_a_gradient():
     norm = norm_for((6, 4))
     norm.weight.data[4:] = 0
     norm(random_interval((6, 4))).width.sum().backward()
@@ -185,7 +185,7 @@ def test_gradients(training):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_squares_of_half_precision_do_not_overflow(dtype):
+def test_half_precision_does_not_overflow(dtype):
     norm = inn.BatchNorm1d(1, mode="scaled")
     radius = torch.tensor([[300.0], [2000.0]], dtype=dtype)
     result = norm(Interval._of_parts(-radius, radius))
@@ -195,7 +195,7 @@ def test_squares_of_half_precision_do_not_overflow(dtype):
     assert torch.isfinite(norm.running_var).all()
 
 
-def test_no_host_synchronization():
+def test_meta_device():
     norm = inn.BatchNorm2d(3, mode="scaled", device="meta")
     x = Interval._of_parts(*torch.empty(2, 4, 3, 5, 5, device="meta"))
     assert norm(x).shape == (4, 3, 5, 5)
@@ -208,7 +208,7 @@ def test_no_host_synchronization():
 @pytest.mark.parametrize(
     ("old", "new"), [("sound", "scaled"), ("sound", "paper"), ("scaled", "paper")]
 )
-def test_mode_switches_preserve_eval_output(old, new, options):
+def test_set_mode_keeps_the_output_in_eval_mode(old, new, options):
     norm = randomise(norm_for((7, 3), mode=old, **options)).eval()
     x = random_interval((7, 3))
     before, expected = copy.deepcopy(norm.state_dict()), norm(x)
@@ -223,7 +223,7 @@ def test_mode_switches_preserve_eval_output(old, new, options):
     )
 
 
-def test_switch_from_paper_to_scaled_preserves_mean_squares():
+def test_set_mode_from_paper_to_scaled():
     paper = norm_for((4000, 3), mode="paper", momentum=None)
     paper.weight.data[3:] = torch.tensor([0.5, -2.0, 1.0])
     paper.bias.data[3:] = torch.tensor([1.5, 1.0, 0.0])
@@ -237,7 +237,7 @@ def test_switch_from_paper_to_scaled_preserves_mean_squares():
     assert paper.bias[3:].tolist() == [0, 0, 0]
 
 
-def test_switch_of_untrained_norm():
+def test_set_mode_of_a_new_layer():
     norm = inn.BatchNorm1d(3)
     for mode in ("scaled", "paper", "scaled"):
         norm.set_mode(mode)
@@ -246,13 +246,13 @@ def test_switch_of_untrained_norm():
     norm.set_mode("paper")
     assert not norm.weight.requires_grad
     norm(torch.randn(4, 3))
-    norm.set_mode("scaled")  # its statistics have moved: the scale of 1 is kept
+    norm.set_mode("scaled")  # the statistics have changed, so the scale of 1 is kept
     assert norm.weight.tolist() == [1.0] * 6
 
 
 @pytest.mark.parametrize("options", [{}, {"affine": False}, {"momentum": None}], ids=str)
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
-def test_frozen_centre_uses_running_statistics(mode, options):
+def test_frozen_center(mode, options):
     norm, x = randomise(norm_for((9, 4, 3), mode=mode, **options)), random_interval((9, 4, 3))
     free = copy.deepcopy(norm)
     before = copy.deepcopy(norm.state_dict())
@@ -278,7 +278,7 @@ def test_frozen_centre_uses_running_statistics(mode, options):
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
-def test_shared_norm_has_gradients(mode, frozen):
+def test_gradients_of_a_layer_that_is_used_twice(mode, frozen):
     norm, x = norm_for((9, 4), mode=mode), random_interval((9, 4))
     norm.center_frozen = frozen
     lower = x.lower.requires_grad_()

@@ -1,4 +1,4 @@
-"""One contract, every layer of tests/cases.py: containment, radius 0 = ordinary layer, inclusion, order, gradients."""
+"""Properties of all layers in tests/cases.py, such as containment and inclusion."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ by_name = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
 def pair(
     case: LayerCase, seed: int, radius: bool = True
 ) -> tuple[torch.nn.Module, torch.nn.Module]:
-    """The interval layer and its ordinary twin with the same centres and statistics, in eval mode."""
+    """The interval layer and its ordinary twin with the same centers and statistics, in eval mode."""
     torch.manual_seed(seed)
     interval, ordinary = case.interval(), case.ordinary()
     for tensor in ordinary.state_dict().values():
@@ -38,7 +38,7 @@ def pair(
 
 @by_name
 @pytest.mark.parametrize("sign", SIGNS)
-def test_bounds_contain_members(case: LayerCase, sign: str) -> None:
+def test_bounds_contain_all_members(case: LayerCase, sign: str) -> None:
     generator = torch.Generator().manual_seed(7)
     for seed in range(3):
         interval, ordinary = pair(case, seed)
@@ -50,7 +50,7 @@ def test_bounds_contain_members(case: LayerCase, sign: str) -> None:
 
 
 @by_name
-def test_bounds_of_points_contain_members(case: LayerCase) -> None:
+def test_bounds_of_points_contain_all_members(case: LayerCase) -> None:
     generator = torch.Generator().manual_seed(8)
     interval, ordinary = pair(case, 0)
     x = Interval.point(case.point(0))
@@ -60,7 +60,7 @@ def test_bounds_of_points_contain_members(case: LayerCase) -> None:
 
 
 @by_name
-def test_zero_radius_equals_ordinary_layer(case: LayerCase) -> None:
+def test_radius_zero_equals_the_ordinary_layer(case: LayerCase) -> None:
     interval, ordinary = pair(case, 1, radius=False)
     x = case.point(1)
     expected = ordinary(x)
@@ -76,7 +76,7 @@ def test_zero_radius_equals_ordinary_layer(case: LayerCase) -> None:
 
 
 @by_name
-def test_inclusion_monotonicity(case: LayerCase) -> None:
+def test_inclusion_of_inputs_gives_inclusion_of_outputs(case: LayerCase) -> None:
     interval, _ = pair(case, 2)
     x = case.input(2)
     inner = Interval(x.lower + 0.3 * x.width, x.upper - 0.2 * x.width)
@@ -97,7 +97,7 @@ def test_bounds_are_ordered_in_float32(case: LayerCase, sign: str) -> None:
 
 
 @by_name
-def test_input_has_gradients(case: LayerCase) -> None:
+def test_gradients_reach_the_input(case: LayerCase) -> None:
     interval, _ = pair(case, 4)
     x = case.input(4)
     lower, upper = x.lower.requires_grad_(), x.upper.requires_grad_()
@@ -110,7 +110,7 @@ def test_input_has_gradients(case: LayerCase) -> None:
 @by_name
 @pytest.mark.parametrize("value", [-torch.inf, torch.inf, torch.nan])
 @torch.no_grad()
-def test_overflow_propagates(case: LayerCase, value: float) -> None:
+def test_infinite_and_nan_inputs_do_not_become_finite(case: LayerCase, value: float) -> None:
     interval, _ = pair(case, 9)
     x, one = (
         torch.full(case.shape, value, dtype=torch.float64),
@@ -128,9 +128,9 @@ def test_overflow_propagates(case: LayerCase, value: float) -> None:
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)
 @pytest.mark.parametrize("sign", SIGNS)
-def test_affine_bounds_are_exact_for_constant_signs(case: LayerCase, sign: str) -> None:
+def test_affine_bounds_are_exact_if_signs_are_known(case: LayerCase, sign: str) -> None:
     interval, _ = pair(case, 5)
-    if sign == "any":  # the weights do not straddle zero because the inputs do
+    if sign == "any":  # the inputs contain zero, so the weights do not
         interval.weight_radius.data.copy_(interval.weight.abs() * 0.9)
     x = case.input(5, sign)
     lower, upper = reference.affine_bounds(interval, x)
@@ -140,7 +140,7 @@ def test_affine_bounds_are_exact_for_constant_signs(case: LayerCase, sign: str) 
 
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)
-def test_affine_bounds_of_points_are_exact(case: LayerCase) -> None:
+def test_affine_bounds_are_exact_for_points_of_any_sign(case: LayerCase) -> None:
     interval, _ = pair(case, 6)
     x = case.point(6)
     lower, upper = reference.affine_bounds(interval, Interval(x, x))
@@ -163,7 +163,7 @@ def test_affine_bounds_are_at_most_twice_as_wide(
     assert bool((result.width <= 2 * (upper - lower) + 1e-9).all())
 
 
-def test_interval_inputs_with_point_weights() -> None:
+def test_zero_weight_radii_give_bound_propagation() -> None:
     for case in AFFINE:
         interval, ordinary = pair(case, 8, radius=False)
         x = case.input(8)

@@ -67,7 +67,7 @@ def call(name: str, x: object, arguments: tuple[object, ...]) -> object:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_tensors_and_intervals(name: str) -> None:
+def test_functions_on_tensors_and_intervals(name: str) -> None:
     torch.manual_seed(0)
     reference, arguments = CASES[name]
     lower = 2 * torch.randn(2, 3, 5, 5, dtype=torch.float64)
@@ -88,12 +88,12 @@ def test_tensors_and_intervals(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_lookup_by_torch_name(name: str) -> None:
+def test_torch_functions_on_intervals(name: str) -> None:
     torch.manual_seed(0)
     reference, arguments = CASES[name]
     lower = 2 * torch.randn(2, 3, 5, 5, dtype=torch.float64)
     x = Interval(lower, lower + torch.rand_like(lower))
-    is_method = type(reference) is type(torch.Tensor.reshape)  # Python gives it to tensors alone
+    is_method = type(reference) is type(torch.Tensor.reshape)  # it exists only for tensors
     result = getattr(x, reference.__name__)(*arguments) if is_method else reference(x, *arguments)
     at_bounds = reference(x.lower, *arguments), reference(x.upper, *arguments)
     if isinstance(result, int):
@@ -117,7 +117,7 @@ def test_unknown_functions_raise() -> None:
         torch.add(x, x, alpha=2)
 
 
-def test_reflected_operators() -> None:
+def test_operators_with_a_tensor_on_the_left() -> None:
     t, x = torch.tensor([1.0, -2.0]), Interval([0.0, 1.0], [2.0, 3.0])
     for result, lower, upper in (
         (t + x, [1.0, -1.0], [3.0, 1.0]),
@@ -137,7 +137,7 @@ def test_reflected_operators() -> None:
 @pytest.mark.parametrize(
     "change", [torch.relu_, lambda x: F.relu(x, inplace=True), lambda x: x.relu_()]
 )
-def test_in_place_functions(
+def test_inplace_functions_change_no_tensor(
     change: Callable[[Interval], Interval],
 ) -> None:
     x = Interval([-1.0], [2.0])
@@ -161,7 +161,7 @@ class Own(torch.nn.Module):
         return torch.ones(4) + torch.flatten(x, 1)
 
 
-def test_forward_under_vmap_export_and_compile() -> None:
+def test_vmap_export_and_compile() -> None:
     torch.manual_seed(0)
     network, x = Own(), Interval(-torch.rand(3, 2, 4, 4), torch.rand(3, 2, 4, 4))
     with torch.no_grad():
@@ -176,13 +176,13 @@ def test_forward_under_vmap_export_and_compile() -> None:
         network.conv, network.fc = (
             inn.Identity(),
             inn.Identity(),
-        )  # torch.compile cannot follow the check of shapes
+        )  # torch.compile does not support the check of shapes
         compiled, expected = torch.compile(network, backend="eager", fullgraph=True)(x), network(x)
         torch.testing.assert_close(compiled.lower, expected.lower)
         torch.testing.assert_close(compiled.upper, expected.upper)
 
 
-def test_all_functions_have_cases() -> None:
+def test_every_function_has_a_case() -> None:
     assert set(CASES) == set(FUNCTIONS) - {"floordiv"}
     assert set(TARGETS.values()) | set(METHODS.values()) <= set(FUNCTIONS)
 
@@ -191,7 +191,7 @@ def test_floordiv_by_hand() -> None:
     assert FUNCTIONS["floordiv"](7, 2) == 3
 
 
-def test_negative_padding_is_not_nonnegative() -> None:
+def test_nonnegative_flag_after_padding() -> None:
     x = F.relu(torch.tensor([[1.0, 2.0]]))
     interval = FUNCTIONS["relu"](Interval(x, x + 1))
     assert interval.nonnegative

@@ -28,7 +28,7 @@ def random_pairs(shape):
 
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_match_torch(name, batched):
+def test_gradients_equal_torch(name, batched):
     shape, args, kwargs = LAYERS[name]
     pairs = random_pairs(shape if batched else shape[1:])
     ordinary, layer = getattr(torch.nn, name)(*args, **kwargs), getattr(inn, name)(*args, **kwargs)
@@ -48,7 +48,7 @@ def test_gradients_match_torch(name, batched):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_bounds_are_not_saved_for_backward(name):
+def test_saved_memory(name):
     shape, args, kwargs = LAYERS[name]
     pairs = random_pairs(shape)
     layer = getattr(inn, name)(*args, **kwargs)
@@ -58,7 +58,7 @@ def test_bounds_are_not_saved_for_backward(name):
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if "Max" in name])
-def test_max_pooling_propagates_overflow(name):
+def test_maximum_of_infinite_values_is_nan(name):
     shape, args, kwargs = LAYERS[name]
     lower, upper = torch.zeros(shape), torch.ones(shape)
     lower[0, 0, 0] = upper[0, 0, 0] = -torch.inf

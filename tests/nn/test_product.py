@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import reference
 from benchmarks.memory import saved_bytes
 from creinn.interval import Interval
-from creinn.nn._operations import Convolution, Matrix, interval_product
+from creinn.nn._operations import Convolution, Matrix
 from creinn.nn._product import (
     NonnegativeProduct,
     PointProduct,
@@ -16,6 +16,7 @@ from creinn.nn._product import (
     _midpoint_radius,
     _sign_split,
     interval_affine,
+    interval_product,
     nonnegative_weight,
 )
 
@@ -37,7 +38,7 @@ def as_tensor(rows: list[list[float]]) -> Interval:
 
 @given(boxes)
 @settings(max_examples=400)
-def test_contains_exact_product(
+def test_encloses_the_exact_product_for_any_sign(
     box: tuple[list[list[float]], list[list[float]]],
 ) -> None:
     x, w = (as_tensor(rows) for rows in box)
@@ -52,7 +53,7 @@ def test_contains_exact_product(
         torch.testing.assert_close(result.upper, upper, atol=1e-9, rtol=1e-9)
 
 
-def test_signed_intervals_need_both_enclosures() -> None:
+def test_sign_split_and_midpoint_radius() -> None:
     # [-1, 1] * [-1, 1] = [-1, 1]: the sign split adds both extremes.
     # [1, 2] * [1, 2] = [1, 4]: midpoint-radius reaches down to 0.5.
     both = Interval([[-1.0]], [[1.0]])
@@ -68,7 +69,7 @@ def test_signed_intervals_need_both_enclosures() -> None:
     assert interval_affine(Matrix(), positive, c, r).lower.item() == pytest.approx(1.0)
 
 
-def test_errata_of_paper_by_hand() -> None:
+def test_errata_of_the_paper_by_hand() -> None:
     # Errata 2 and 3: x = (1, -1), W = (-1, 1): the value is -2. x = -1, W = [1, 2]: the range is [-2, -1].
     point = interval_affine(
         Matrix(), Interval.point([[1.0, -1.0]]), torch.tensor([[-1.0, 1.0]]), torch.zeros(1, 2)
@@ -108,7 +109,7 @@ def test_one_block_product_per_layer() -> None:
     assert calls == [(8, 6)]
 
 
-def test_rounding_does_not_increase_width() -> None:
+def test_points_have_width_zero() -> None:
     torch.manual_seed(0)
     x = torch.rand(8, 50) * 1e4
     w = torch.randn(20, 50)
@@ -116,7 +117,7 @@ def test_rounding_does_not_increase_width() -> None:
         assert not interval_affine(Matrix(), argument, w, torch.zeros_like(w)).width.any()
 
 
-# Each form against plain formulas under autograd.
+# Each product is compared with a formula that is differentiated by autograd.
 
 
 def point_product(operation, x, center, radius, biases=(None, None)):
@@ -194,7 +195,7 @@ def problem(kind, name, seed=0, dtype=torch.float64):
 @cases
 @products
 @given(st.integers(0, 10_000))
-def test_values_and_gradients_match_formula(kind, name, seed):
+def test_values_and_gradients_equal_the_formula(kind, name, seed):
     product, formula = PRODUCTS[kind]
     operation, tensors = problem(kind, name, seed)
     found, expected = product(operation, *tensors), formula(operation, *tensors)
@@ -210,7 +211,7 @@ def test_values_and_gradients_match_formula(kind, name, seed):
 
 @products
 @pytest.mark.parametrize("name", ["matrix", "conv2d in groups"])
-def test_gradients_match_differences(kind, name):
+def test_gradcheck(kind, name):
     operation, (x, center, radius, biases) = problem(kind, name)
     tensors = (x, center, radius.detach().abs().requires_grad_(), biases)
     product = PRODUCTS[kind][0]
@@ -241,7 +242,7 @@ def test_points_and_relative_radii_by_hand():
     assert found.flatten().tolist() == [5.0, 4.0]
 
 
-def test_negative_radius_is_zero_with_gradient():
+def test_negative_radius_has_a_gradient():
     radius = torch.tensor([[-1.0]], requires_grad=True)
     pairs = torch.tensor([[[2.0], [1.0]]])
     found = nonnegative_product(Matrix(), pairs, torch.tensor([[1.0]]), radius)
@@ -252,13 +253,13 @@ def test_negative_radius_is_zero_with_gradient():
 
 @cases
 @products
-def test_saved_tensors(kind, name):
+def test_only_inputs_and_parameters_are_saved(kind, name):
     operation, tensors = problem(kind, name)
     assert saved_bytes(lambda: PRODUCTS[kind][0](operation, *tensors), tensors) == 0
 
 
 @products
-def test_only_required_gradients_are_computed(kind, monkeypatch):
+def test_only_needed_gradients_are_computed(kind, monkeypatch):
     operation, (x, center, radius, _) = problem(kind, "conv2d")
     wanted, gradients = [], Convolution.gradients
 
@@ -293,7 +294,7 @@ def test_vmap_and_jacobians(kind):
 
 
 @products
-def test_mixed_precision_uses_low_precision_dtype(kind):
+def test_mixed_precision(kind):
     operation, tensors = problem(kind, "matrix", dtype=torch.float32)
     product = PRODUCTS[kind][0]
     exact = product(operation, *tensors)
@@ -308,7 +309,7 @@ def test_mixed_precision_uses_low_precision_dtype(kind):
 
 
 @given(st.integers(0, 10_000))
-def test_block_weight_matches_bounds(seed):
+def test_nonnegative_weight_equals_the_bounds(seed):
     generator = torch.Generator().manual_seed(seed)
     center = torch.randn(3, 5, dtype=torch.float64, generator=generator)
     radius = torch.rand(3, 5, dtype=torch.float64, generator=generator) * 2
@@ -324,8 +325,8 @@ SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if
 
 @pytest.mark.parametrize("weight", SIDES)
 @pytest.mark.parametrize("side", SIDES)
-def test_gradient_at_zero_width(side, weight):
-    """At a bound the derivative of ``clamp`` is 0 or 1, depending on the version of torch. Both are wrong."""
+def test_derivative_of_growing_intervals(side, weight):
+    """The derivative of ``torch.clamp`` at a bound would be wrong here."""
 
     def bounds(of_input, of_weight):  # by which each grows
         x = Interval._of_parts(side[0] - of_input, side[1] + of_input)
@@ -336,6 +337,6 @@ def test_gradient_at_zero_width(side, weight):
     slopes = torch.autograd.functional.jacobian(lambda grown: bounds(*grown), start).reshape(2, 2)
     for which, slope in enumerate(slopes.T):
         step = start.clone()
-        step[which] = 0.25  # a step for which the signs of the bounds do not change
+        step[which] = 0.25  # this step does not change the sign of a bound
         difference = (bounds(*step) - bounds(*start)).flatten() / 0.25
         torch.testing.assert_close(slope, difference)

@@ -51,13 +51,13 @@ MADE = {
 }
 
 
-def test_all_layers_have_cases() -> None:
+def test_every_known_layer_has_a_case() -> None:
     assert set(MADE) == layers.LAYERS
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
 @pytest.mark.parametrize("family", ["ordinary", "interval"])
-def test_arguments_rebuild_layer(name: str, family: str) -> None:
+def test_arguments_build_the_same_layer_again(name: str, family: str) -> None:
     layer = getattr(layers.family(family), name)(*MADE[name])
     assert layers.family_of(layer) == family
     arguments = json.loads(json.dumps(layers.arguments(layer), allow_nan=False))
@@ -83,14 +83,14 @@ def test_arguments_by_hand() -> None:
     }
 
 
-def test_batch_norm_mode_is_preserved() -> None:
+def test_batch_norm_keeps_its_mode() -> None:
     arguments = layers.arguments(inn.BatchNorm2d(3, mode="sound"))
     assert arguments["mode"] == "sound"
     assert layers.build_layer("interval", "BatchNorm2d", arguments).weight.shape == (3,)
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
-def test_twin_with_zero_radius_equals_ordinary_layer(name: str) -> None:
+def test_twin_with_radius_zero_equals_the_layer(name: str) -> None:
     torch.manual_seed(0)
     source = getattr(torch.nn, name)(*MADE[name]).double()
     if isinstance(source, torch.nn.modules.batchnorm._BatchNorm):
@@ -114,7 +114,7 @@ def test_twin_with_zero_radius_equals_ordinary_layer(name: str) -> None:
     torch.testing.assert_close(y.upper, source(x))
 
 
-def test_twin_preserves_dtype_and_requires_grad() -> None:
+def test_twin_copies_dtype_and_requires_grad() -> None:
     source = torch.nn.BatchNorm1d(2, affine=False).double().eval()
     assert layers.twin(source).running_mean.dtype == torch.float64
     frozen = torch.nn.Linear(2, 3).double().requires_grad_(False)
@@ -124,14 +124,17 @@ def test_twin_preserves_dtype_and_requires_grad() -> None:
     assert layers.twin(torch.nn.ReLU(inplace=True)).inplace is False
 
 
-def test_unknown_layer_raises() -> None:
+def test_unknown_layers_raise() -> None:
     class Mine(torch.nn.Linear):
         pass
 
     assert layers.family_of(Mine(1, 1)) is None
     with pytest.raises(ValueError, match="LayerNorm"):
         layers.arguments(torch.nn.LayerNorm(3))
-    with pytest.raises(ValueError, match=r"creinn\.nn\.affine\.Linear"):
+    with pytest.raises(
+        ValueError,
+        match=r"creinn\.nn\.affine\.Linear",
+    ):
         layers.twin(inn.Linear(1, 1))
     with pytest.raises(ValueError, match="'quantum'"):
         layers.build_layer("quantum", "Linear", {})

@@ -45,7 +45,7 @@ def make(case: LayerCase, seed: int, largest: float = MAX_RELATIVE_RADIUS) -> to
 
 @pytest.mark.parametrize("case", RELATIVE, ids=lambda c: c.name)
 @pytest.mark.parametrize("sign", ["any", "nonnegative", "one-signed", "point", "forgotten sign"])
-def test_bounds_are_exact_for_any_sign(case: LayerCase, sign: str) -> None:
+def test_bounds_are_exact(case: LayerCase, sign: str) -> None:
     for seed in range(3):
         layer = make(case, seed)
         if sign == "point":
@@ -99,9 +99,7 @@ def test_radii_of_a_grouped_convolution_by_hand() -> None:
 
 
 @given(PARTS, PARTS, st.floats(0, 1), st.booleans())
-def test_widened_equals_product_with_interval(
-    a: float, b: float, rho: float, positive: bool
-) -> None:
+def test_widened_equals_the_product(a: float, b: float, rho: float, positive: bool) -> None:
     a, b = (abs(a), abs(b)) if positive else (a, b)
     lower, upper = (torch.tensor([t], dtype=torch.float64) for t in (min(a, b), max(a, b)))
     rule = (
@@ -118,7 +116,7 @@ def test_widened_equals_product_with_interval(
     )
 
 
-def test_large_centre_does_not_increase_width() -> None:
+def test_radius_zero_gives_width_zero() -> None:
     layer = relative.Linear(3, 2)
     layer.relative_radius.data.zero_()
     x = torch.full((1, 3), 1e6)
@@ -126,7 +124,7 @@ def test_large_centre_does_not_increase_width() -> None:
         assert not layer(argument).radius.any()
 
 
-def test_clipped_radius_has_gradient() -> None:
+def test_valid_relative_radius() -> None:
     radius = torch.tensor([-2.0, 0.0, 0.3, 1.0, 7.0], requires_grad=True)
     valid = valid_relative_radius(radius)
     assert valid.tolist() == [
@@ -142,7 +140,7 @@ def test_clipped_radius_has_gradient() -> None:
     assert torch.tensor(MAX_RELATIVE_RADIUS, dtype=torch.bfloat16).item() == MAX_RELATIVE_RADIUS
 
 
-def test_projection_clips_radii() -> None:
+def test_projection_keeps_radii_in_their_range() -> None:
     net = torch.nn.Sequential(relative.Linear(2, 3), inn.ReLU(), inn.Linear(3, 1))
     net[0].relative_radius.data = torch.tensor([-1.0, 2.0])
     net[0].bias_radius.data.fill_(-1.0)
@@ -170,7 +168,7 @@ def test_wrong_number_of_features_raises(layer: torch.nn.Module) -> None:
         layer(torch.zeros(()))
 
 
-def test_initialisation() -> None:
+def test_initialization() -> None:
     torch.manual_seed(0)
     layer = relative.Linear(2000, 50)
     assert 0.25 <= layer.relative_radius.min() < 0.26
@@ -187,7 +185,7 @@ def test_initialisation() -> None:
 
 @pytest.mark.parametrize("kind", ["point", "signed", "nonnegative"])
 @pytest.mark.parametrize("start", ["fresh", "zero", "negative", "above"])
-def test_every_radius_has_gradient(kind: str, start: str) -> None:
+def test_all_radii_have_a_gradient(kind: str, start: str) -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(
         relative.Conv1d(2, 4, 2, padding=1), inn.Softplus(), relative.Conv1d(4, 4, 1, groups=2), inn.Tanh(),
@@ -211,7 +209,7 @@ def test_every_radius_has_gradient(kind: str, start: str) -> None:
     assert {name for name, radius in radii.items() if bool((radius.grad == 0).any())} == set()
 
 
-def test_gradients_match_exact_bounds() -> None:
+def test_gradients_equal_those_of_the_exact_bounds() -> None:
     case = RELATIVE[6]
     layer = make(case, 0, largest=0.9).requires_grad_(True)
     x = case.input(0)
@@ -242,7 +240,7 @@ def test_family_has_all_layers() -> None:
 
 
 @pytest.mark.parametrize("case", RELATIVE, ids=lambda c: c.name)
-def test_arguments_round_trip(case: LayerCase) -> None:
+def test_arguments_build_the_same_layer(case: LayerCase) -> None:
     layer = case.interval()
     again = layers.build_layer(
         "relative", case.layer, json.loads(json.dumps(layers.arguments(layer)))
@@ -293,7 +291,7 @@ def test_save_and_load(form: str, tmp_path: Path) -> None:
     torch.testing.assert_close(again(x).upper, model(x).upper)
 
 
-def test_describe_and_build_layer() -> None:
+def test_serialize_a_layer() -> None:
     description = serialize(relative.Linear(2, 3, bias=False))
     assert description["layer"]["family"] == "relative"
     assert isinstance(build(description), relative.Linear)
@@ -315,7 +313,7 @@ def test_twins_of_layers() -> None:
 # Looking inside, training.
 
 
-def test_diagnosis_of_relative_radii() -> None:
+def test_diagnose_and_describe_radii() -> None:
     torch.manual_seed(0)
     model = CreINN(models.resnet8(3, width=4, layers="relative"))
     first = next(layer for layer in model.modules() if isinstance(layer, relative.Conv2d))
@@ -334,7 +332,7 @@ def test_diagnosis_of_relative_radii() -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "plain", "resnet8"])
-def test_training(name: str) -> None:
+def test_networks_learn(name: str) -> None:
     torch.manual_seed(0)
     y = torch.randint(3, (96,))
     x = torch.randn(96, 12) + 2 * F.one_hot(y, 12)

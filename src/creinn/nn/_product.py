@@ -11,24 +11,31 @@ The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and ``b
 
 The outer bounds are exact unless a weight and its input both contain negative and positive values.
 
+The inputs and weights of these products are larger than those of the layer. They are computed in
+the forward pass and again in the backward pass, so only ordinary tensors are saved.
+
 The equations of the paper contain three errors, which do not affect this module. The upper bound
 of (full_o_lower_upper) must contain ``max{W_lo,0} min{a_hi,0}``. The equation is valid for single
-elements, but not for matrix products. The form for non-negative inputs can return a lower bound
-that is larger than the upper bound if an input is negative.
+elements, but not for matrix products. For negative inputs, the lower bound of the form for
+non-negative inputs can be larger than its upper bound.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from creinn.interval import Interval, stack_parts
-from creinn.nn._operations import Biases, Operation, ProductRule, Tensors, interval_product
+from creinn.nn._operations import Biases, Operation
 from creinn.numerics import valid_radius
+
+Tensors = Sequence[Tensor]
+NO_BIASES: Biases = (None, None)
 
 
 def interval_affine(
-    operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases = (None, None)
+    operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases = NO_BIASES
 ) -> Interval:
     r"""Return bounds of ``operation(a, W, b)`` for all inputs, weights and biases.
 
@@ -44,47 +51,63 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
-        return Interval._of_center_radius(
-            interval_product(operation, PointProduct(), biases, x.lower, center, radius)
-        )
+        product = interval_product(operation, PointProduct(), biases, x.lower, center, radius)
+        return Interval._of_center_radius(product)
     if x.nonnegative:
-        rule = NonnegativeProduct(operation.groups)
-        return Interval._of_center_radius(
-            interval_product(operation, rule, biases, x.center_radius, center, radius)
-        )
+        rule, first = NonnegativeProduct(operation.groups), x.center_radius
+        product = interval_product(operation, rule, biases, first, center, radius)
+        return Interval._of_center_radius(product)
     radius = valid_radius(radius)
     one = _sign_split(operation, x, center - radius, center + radius, biases)
     two = _midpoint_radius(operation, x, center, radius, biases)
-    return _intersection(one, two)
-
-
-def relative_affine(
-    operation: Operation,
-    x: Interval,
-    weight: Tensor,
-    relative: Tensor,
-    biases: Biases = (None, None),
-) -> Interval:
-    r"""Return the exact bounds of the product with weights of relative radii.
-
-    The weights are :math:`W_{ij} (1 \pm \rho_j)`, with relative radii :math:`\rho` of shape
-    ``(C, 1, ...)``.
-    """
-    if x.nonnegative:
-        return Interval._of_center_radius(
-            interval_product(
-                operation, RelativeProduct(), biases, x.center_radius, relative, weight
-            )
-        )
-    center, radius = widened(x, relative)
-    center_radius = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
-    return Interval._of_center_radius(stack_parts(*center_radius))
-
-
-def _intersection(one: Interval, two: Interval) -> Interval:
     lower, upper = torch.maximum(one.lower, two.lower), torch.minimum(one.upper, two.upper)
     # Rounding can make the upper bound smaller than the lower bound.
     return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
+
+
+def relative_affine(
+    operation: Operation, x: Interval, weight: Tensor, relative: Tensor, biases: Biases = NO_BIASES
+) -> Interval:
+    r"""Return the exact bounds of the product with weights :math:`W_{ij} (1 \pm \rho_j)`.
+
+    The relative radii :math:`\rho` have the shape ``(C, 1, ...)``.
+    """
+    if x.nonnegative:
+        product = interval_product(
+            operation, RelativeProduct(), biases, x.center_radius, relative, weight
+        )
+    else:
+        center, radius = widened(x, relative)
+        center = operation(center, weight, biases[0])
+        product = stack_parts(center, operation(radius, weight.abs(), biases[1]))
+    return Interval._of_center_radius(product)
+
+
+class ProductRule:
+    """Inputs and weights of one or two products as functions of the saved tensors.
+
+    The first ``sources`` saved tensors determine the inputs, and the others determine the weights.
+    By default there is one product for the center and one for the radius. A subclass with one
+    product overrides ``biases``, ``join`` and ``split``.
+    """
+
+    sources: ClassVar[int] = 1
+    inputs: Callable[..., Tensors]  # of the tensors for the inputs
+    weights: Callable[..., Tensors]  # of the other tensors
+    from_inputs: Callable[..., Tensors]  # gradients; of those of the inputs, and the tensors
+    from_weights: Callable[..., Tensors]  # of those of the weights, the weights and the tensors
+
+    def biases(self, biases: Biases) -> Sequence[Tensor | None]:
+        """Return the bias of each product."""
+        return biases
+
+    def join(self, products: Tensors) -> Tensor:
+        """Return the centers and radii ``(N, 2, O, ...)``."""
+        return stack_parts(*products)
+
+    def split(self, gradient: Tensor) -> Tensors:
+        """Return the gradients of the products."""
+        return gradient.unbind(1)
 
 
 class PointProduct(ProductRule):
@@ -99,33 +122,8 @@ class PointProduct(ProductRule):
     def from_inputs(self, gradients: Tensors, x: Tensor) -> Tensors:
         return (torch.addcmul(gradients[0], gradients[1], x.sign()),)
 
-    def from_weights(
-        self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
-    ) -> Tensors:
+    def from_weights(self, gradients: Tensors, *_: Any) -> Tensors:
         return gradients
-
-
-def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    r"""Return the block weight for the center and the radius of an input ``>= 0``.
-
-    For :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are
-    :math:`\underline W c - |\underline W| r` and :math:`\overline W c + |\overline W| r`. The
-    center and the radius of the output are therefore
-
-    .. math::
-        W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
-
-    The terms of the radius are not negative, so there is no cancellation. If all radii are zero,
-    the radius of the output is exactly zero.
-    """
-    inputs = center.shape[1]
-    block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
-    center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
-    block[:, 0, :, :inputs] = center
-    block[:, 0, :, inputs:] = torch.clamp(center, -radius, radius)
-    block[:, 1, :, :inputs] = radius
-    block[:, 1, :, inputs:] = torch.maximum(center.abs(), radius)
-    return block.flatten(0, 2)
 
 
 class NonnegativeProduct(ProductRule):
@@ -135,13 +133,13 @@ class NonnegativeProduct(ProductRule):
         self.groups = groups
 
     def inputs(self, center_radius: Tensor) -> Tensors:
-        return (_together(center_radius, self.groups),)
+        return (_to_channels(center_radius, self.groups),)
 
     def weights(self, center: Tensor, radius: Tensor) -> Tensors:
         return (nonnegative_weight(center, radius, self.groups),)
 
     def from_inputs(self, gradients: Tensors, center_radius: Tensor) -> Tensors:
-        return (_apart(gradients[0], self.groups),)
+        return (_to_parts(gradients[0], self.groups),)
 
     def from_weights(
         self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
@@ -160,20 +158,110 @@ class NonnegativeProduct(ProductRule):
         return (block_bias(biases, self.groups),)
 
     def join(self, products: Tensors) -> Tensor:
-        return _apart(products[0], self.groups)
+        return _to_parts(products[0], self.groups)
 
     def split(self, gradient: Tensor) -> Tensors:
-        return (_together(gradient, self.groups),)
+        return (_to_channels(gradient, self.groups),)
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
         """Split a block into its rows, and the rows into columns, of center and radius."""
-        return [
-            rows.flatten(0, 1).chunk(2, 1)
-            for rows in block.unflatten(0, (self.groups, 2, -1)).unbind(1)
-        ]
+        rows = block.unflatten(0, (self.groups, 2, -1)).unbind(1)
+        return [half.flatten(0, 1).chunk(2, 1) for half in rows]
 
 
-def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
+class RelativeProduct(ProductRule):
+    """Two products for intervals ``>= 0`` and relative radii ``(C, 1, ...)``."""
+
+    sources = 2
+
+    def inputs(self, center_radius: Tensor, relative: Tensor) -> Tensors:
+        return _exchanged(center_radius.unbind(1), relative.to(center_radius.dtype))
+
+    def weights(self, weight: Tensor) -> Tensors:
+        return weight, weight.abs()
+
+    def from_inputs(self, gradients: Tensors, center_radius: Tensor, relative: Tensor) -> Tensors:
+        (to_center, to_radius), (center, radius) = gradients, center_radius.unbind(1)
+        to_relative = torch.addcmul(to_center * radius, to_radius, center)
+        to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
+        to_input = stack_parts(*_exchanged(gradients, relative.to(center_radius.dtype)))
+        return to_input, to_relative.view(relative.shape).to(relative.dtype)
+
+    def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
+        return (torch.addcmul(gradients[0], weight.sign(), gradients[1]),)
+
+
+def interval_product(
+    operation: Operation, rule: ProductRule, biases: Biases, first: Tensor, *others: Tensor
+) -> Tensor:
+    """Return centers and radii ``(N, 2, O, ...)``; ``first`` is the input of the layer."""
+    device = first.device.type
+    if torch.is_autocast_enabled(device):
+        first = first.to(torch.get_autocast_dtype(device))
+    result: Tensor = _IntervalProduct.apply(operation, rule, *biases, first, *others)
+    return result
+
+
+class _IntervalProduct(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        operation: Operation, rule: ProductRule, bias: Any, bias_radius: Any, *saved: Tensor
+    ) -> Tensor:
+        inputs, weights = rule.inputs(*saved[: rule.sources]), rule.weights(*saved[rule.sources :])
+        terms = zip(inputs, weights, rule.biases((bias, bias_radius)), strict=True)
+        return rule.join([operation(x, w.to(x.dtype), b) for x, w, b in terms])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.operation, ctx.rule = inputs[:2]
+        ctx.save_for_backward(*inputs[4:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        operation, rule, needed = ctx.operation, ctx.rule, ctx.needs_input_grad
+        count = rule.sources
+        sources, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        wanted = any(needed[4 : 4 + count]), any(needed[4 + count :])
+        weights = rule.weights(*parameters)
+        terms = zip(rule.split(gradient), rule.inputs(*sources), weights, strict=True)
+        found = [operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
+        to_biases: Sequence[Tensor | None] = NO_BIASES
+        to_sources, to_parameters = (None,) * count, (None,) * len(parameters)
+        if any(needed[2:4]):
+            to_biases = gradient.sum([0, *range(3, gradient.ndim)]).unbind()
+        if wanted[0]:
+            to_sources = rule.from_inputs([to_input for to_input, _ in found], *sources)
+        if wanted[1]:
+            to_weights = [to_weight.to(weights[0].dtype) for _, to_weight in found]
+            to_parameters = rule.from_weights(to_weights, weights, *parameters)
+        return None, None, *to_biases, *to_sources, *to_parameters
+
+
+def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
+    r"""Return the block weight for the center and the radius of an input ``>= 0``.
+
+    For :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are
+    :math:`\underline W c - |\underline W| r` and :math:`\overline W c + |\overline W| r`. The
+    center and the radius of the output are therefore
+
+    .. math::
+        W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
+
+    The terms of the radius are ``>= 0``, so there is no cancellation.
+    """
+    inputs = center.shape[1]
+    block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
+    center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
+    block[:, 0, :, :inputs] = center
+    block[:, 0, :, inputs:] = torch.clamp(center, -radius, radius)
+    block[:, 1, :, :inputs] = radius
+    block[:, 1, :, inputs:] = torch.maximum(center.abs(), radius)
+    return block.flatten(0, 2)
+
+
+def widened(x: Interval, relative: Tensor) -> Tensors:
     r"""Return the center and the radius of :math:`[1 - \rho, 1 + \rho] \cdot x`.
 
     For :math:`x = c \pm r` and :math:`0 \le \rho \le 1` the center is
@@ -189,38 +277,15 @@ def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
         return center, relative * center.abs()
     radius = x.radius
     if x.nonnegative:
-        return _exchanged(center, radius, relative)
+        return _exchanged((center, radius), relative)
     inner, outer = center.clamp(-radius, radius), torch.maximum(center.abs(), radius)
     return center.addcmul(relative, inner), radius.addcmul(relative, outer)
 
 
-def _exchanged(a: Tensor, b: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+def _exchanged(pair: Tensors, share: Tensor) -> Tensors:
+    """Add a share of each tensor to the other."""
+    a, b = pair
     return a.addcmul(share, b), b.addcmul(share, a)
-
-
-class RelativeProduct(ProductRule):
-    """Two products for intervals ``>= 0`` and relative radii ``(C, 1, ...)``."""
-
-    sources = 2
-
-    def inputs(self, center_radius: Tensor, relative: Tensor) -> Tensors:
-        center, radius = center_radius.unbind(1)
-        return _exchanged(center, radius, relative.to(center_radius.dtype))
-
-    def weights(self, weight: Tensor) -> Tensors:
-        return weight, weight.abs()
-
-    def from_inputs(self, gradients: Tensors, center_radius: Tensor, relative: Tensor) -> Tensors:
-        (to_center, to_radius), (center, radius) = gradients, center_radius.unbind(1)
-        to_relative = torch.addcmul(to_center * radius, to_radius, center)
-        to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
-        to_moments = stack_parts(
-            *_exchanged(to_center, to_radius, relative.to(center_radius.dtype))
-        )
-        return to_moments, to_relative.view(relative.shape).to(relative.dtype)
-
-    def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
-        return (torch.addcmul(gradients[0], weight.sign(), gradients[1]),)
 
 
 def _sign_split(
@@ -243,18 +308,16 @@ def _sign_split(
     low_above, high_above, low_below, high_below = _by_sign(low, high)
     lower = torch.cat((low_above, low_below, high_above, high_below), 1)
     upper = torch.cat((high_below, high_above, low_below, low_above), 1)
-    mid, rad = (lower + upper) / 2, (upper - lower) / 2
-    weight, bias = by_group(mid, rad, groups), block_bias(biases, groups)
-    return Interval._of_center_radius(
-        on_blocks(lambda t: operation(t, weight, bias), parts, groups)
-    )
+    weight = by_group((lower + upper) / 2, (upper - lower) / 2, groups)
+    bias = block_bias(biases, groups)
+    product = on_blocks(lambda t: operation(t, weight, bias), parts, groups)
+    return Interval._of_center_radius(product)
 
 
 def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Return :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`.
 
-    The derivatives at 0 allow an interval of width 0 to become wider. The derivative of
-    ``torch.clamp`` at a bound depends on the version of torch.
+    Unlike those of ``torch.clamp``, the derivatives at 0 allow a point to become wider.
     """
     low_above, high_below = low.relu(), -(-high).relu()
     return low_above, high - high_below, low - low_above, high_below
@@ -263,28 +326,21 @@ def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 def _midpoint_radius(
     operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
 ) -> Interval:
-    """Compute the midpoint-radius product of Rump.
-
-    The result is ``c = W_c a_c`` and ``r = |W_c| a_r + W_r (|a_c| + a_r)``.
-    """
+    """Compute Rump's product ``c = W_c a_c`` and ``r = |W_c| a_r + W_r (|a_c| + a_r)``."""
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
     return Interval._of_center_radius(stack_parts(mid, rad))
 
 
 def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) -> Tensor:
-    """Apply a layer with a block weight to parts ``(N, P, C, ...)``.
-
-    The result has two parts.
-    """
-    return _apart(function(_together(parts, groups)), groups)
+    """Apply a layer with a block weight to ``(N, P, C, ...)``; the result has two parts."""
+    return _to_parts(function(_to_channels(parts, groups)), groups)
 
 
 def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     """Stack the rows of the center and of the radius for each group."""
-    return torch.stack(
-        (center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))), 1
-    ).flatten(0, 2)
+    rows = [t.unflatten(0, (groups, -1)) for t in (center, radius)]
+    return torch.stack(rows, 1).flatten(0, 2)
 
 
 def block_bias(biases: Biases, groups: int) -> Tensor | None:
@@ -292,11 +348,11 @@ def block_bias(biases: Biases, groups: int) -> Tensor | None:
     return None if center is None or radius is None else by_group(center, radius, groups)
 
 
-def _together(parts: Tensor, groups: int) -> Tensor:
+def _to_channels(parts: Tensor, groups: int) -> Tensor:
     """Convert parts ``(N, P, C, ...)`` to channels ``(N, P C, ...)``, sorted by group."""
     return parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
 
 
-def _apart(channels: Tensor, groups: int) -> Tensor:
-    """Convert channels to two parts, as the inverse of :func:`_together`."""
+def _to_parts(channels: Tensor, groups: int) -> Tensor:
+    """Convert channels to two parts, as the inverse of :func:`_to_channels`."""
     return channels.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval, stack_parts
+from creinn.nn._operations import interval_version
 
 
 class _Activation(torch.nn.Module):
@@ -25,7 +26,6 @@ class _Monotone(_Activation):
     """Mixin for a function that is monotone and non-decreasing."""
 
     _nonnegative: bool | None = None  # whether the result is >= 0; None for the flag of the input
-    _rounds = True
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the function to both bounds; the result is NaN for infinite bounds."""
@@ -35,20 +35,14 @@ class _Monotone(_Activation):
         result = torch.add(super().forward(values), values, alpha=0)
         if x.is_point:
             return Interval._of_point(result, nonnegative)
-        y = Interval._of_bounds(result, nonnegative)
-        if not self._rounds:
-            return y
+        lower, upper = Interval._of_bounds(result)._pair
         # Vectorized and scalar instructions can return different results for equal bounds.
-        return Interval._of_parts(
-            y.lower, torch.where(y.upper < y.lower, y.lower, y.upper), nonnegative
-        )
+        upper = torch.where(upper < lower, lower, upper)
+        return Interval._of_parts(lower, upper, nonnegative)
 
 
 class _Valley(_Activation):
-    """Mixin for a function with one minimum at ``_bottom``.
-
-    The function is ``>= 0`` for ``x >= 0``.
-    """
+    """Mixin for a function with one minimum at ``_bottom``, which is ``>= 0`` for ``x >= 0``."""
 
     _bottom: float
 
@@ -112,7 +106,7 @@ class _ReLU(torch.autograd.Function):
 class ReLU(_Monotone, torch.nn.ReLU):
     """Interval version of ``torch.nn.ReLU``; never in place."""
 
-    _nonnegative, _rounds = True, False
+    _nonnegative = True
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply ReLU to the center and the radius if they are stored, else to the bounds."""
@@ -122,17 +116,21 @@ class ReLU(_Monotone, torch.nn.ReLU):
         return Interval._of_center_radius(_ReLU.apply(x.center_radius), nonnegative=True)
 
 
-class ReLU6(_Monotone, torch.nn.ReLU6):
-    """Interval version of ``torch.nn.ReLU6``; never in place."""
-
-    _nonnegative = True
+ReLU6 = interval_version(_Monotone, torch.nn.ReLU6, _nonnegative=True)
+SELU = interval_version(_Monotone, torch.nn.SELU)
+Sigmoid = interval_version(_Monotone, torch.nn.Sigmoid, _nonnegative=True)
+Tanh = interval_version(_Monotone, torch.nn.Tanh)
+SiLU = interval_version(_Valley, torch.nn.SiLU, _bottom=-1.278464542761074)
+Mish = interval_version(_Valley, torch.nn.Mish, _bottom=-1.1924312145154952)
+Hardswish = interval_version(_Valley, torch.nn.Hardswish, _bottom=-1.5)
 
 
 class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
     """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        _check_slope("LeakyReLU", negative_slope=negative_slope)
+        if not negative_slope >= 0:
+            raise ValueError(f"LeakyReLU needs negative_slope >= 0, got {negative_slope}.")
         super().__init__(negative_slope)
 
 
@@ -140,12 +138,9 @@ class ELU(_Monotone, torch.nn.ELU):
     """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        _check_slope("ELU", alpha=alpha)
+        if not alpha >= 0:
+            raise ValueError(f"ELU needs alpha >= 0, got {alpha}.")
         super().__init__(alpha)
-
-
-class SELU(_Monotone, torch.nn.SELU):
-    """Interval version of ``torch.nn.SELU``."""
 
 
 class Softplus(_Monotone, torch.nn.Softplus):
@@ -172,24 +167,10 @@ class Softplus(_Monotone, torch.nn.Softplus):
         if y.is_point:
             return y
         across = (x.lower * self.beta <= self.threshold) & (x.upper * self.beta > self.threshold)
-        below = self.threshold / self.beta
-        above = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
-        above = above / self.beta
-        return Interval._of_parts(
-            torch.where(across, y.lower.clamp_max(below), y.lower),
-            torch.where(across, y.upper.clamp_min(above), y.upper),
-            y.nonnegative,
-        )
-
-
-class Sigmoid(_Monotone, torch.nn.Sigmoid):
-    """Interval version of ``torch.nn.Sigmoid``."""
-
-    _nonnegative = True
-
-
-class Tanh(_Monotone, torch.nn.Tanh):
-    """Interval version of ``torch.nn.Tanh``."""
+        before = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
+        lower = torch.where(across, y.lower.clamp_max(self.threshold / self.beta), y.lower)
+        upper = torch.where(across, y.upper.clamp_min(before / self.beta), y.upper)
+        return Interval._of_parts(lower, upper, y.nonnegative)
 
 
 class Hardtanh(_Monotone, torch.nn.Hardtanh):
@@ -206,34 +187,3 @@ class GELU(_Valley, torch.nn.GELU):
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate)
         self._bottom = -0.7517915246935645 if approximate == "none" else -0.7524614220710162
-
-
-class SiLU(_Valley, torch.nn.SiLU):
-    """Interval version of ``torch.nn.SiLU``.
-
-    Example:
-        >>> SiLU()(Interval(torch.tensor([-2.0]), torch.tensor([0.0]))).lower  # at -1.278
-        tensor([-0.2785])
-    """
-
-    _bottom = -1.278464542761074
-
-
-class Mish(_Valley, torch.nn.Mish):
-    """Interval version of ``torch.nn.Mish``."""
-
-    _bottom = -1.1924312145154952
-
-
-class Hardswish(_Valley, torch.nn.Hardswish):
-    """Interval version of ``torch.nn.Hardswish``."""
-
-    _bottom = -1.5
-
-
-def _check_slope(layer: str, **slope: float) -> None:
-    ((name, value),) = slope.items()
-    if not value >= 0:
-        raise ValueError(
-            f"{layer} with {name}={value} is not monotone; its interval version needs {name} >= 0."
-        )

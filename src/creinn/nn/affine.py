@@ -5,7 +5,6 @@ ordinary layer can be loaded. The parameters ``weight_radius`` and ``bias_radius
 which must be >= 0 (Section "Training procedure").
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from creinn.interval import Interval, as_interval
-from creinn.nn._operations import Convolution, Matrix, Operation
+from creinn.nn._operations import Biases, Convolution, Matrix, Operation, interval_version
 from creinn.nn._product import interval_affine
 from creinn.numerics import valid_radius
 
@@ -24,21 +23,19 @@ Slices = tuple[Any, ...]
 class IntervalParameters(torch.nn.Module):
     """Mixin that adds radii and the initialization of the paper to a torch layer.
 
-    The centers and the radii are initialized by Glorot's uniform distribution. The absolute value
-    is used for the radii. The initial value of a bias is ``[0, 0]``.
+    The centers are initialized by Glorot's uniform distribution, and the radii by its absolute
+    value. The initial value of a bias is ``[0, 0]``.
     """
 
     weight: Tensor
     bias: Tensor | None
     weight_radius: Parameter
     bias_radius: Parameter | None
+    _crops = True  # whether a convolution to one pixel is computed as a matrix product
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize the parameters.
-
-        The constructor of torch calls this method to create the radii.
-        """
+        """Initialize the parameters; the constructor of torch calls this to create the radii."""
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
@@ -60,17 +57,13 @@ class IntervalParameters(torch.nn.Module):
         radius = valid_radius(self.weight_radius)
         return Interval._of_parts(self.weight - radius, self.weight + radius)
 
-    def _biases(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return the center and the radius of the bias."""
+    def _biases(self) -> Biases:
         return self.bias, None if self.bias_radius is None else valid_radius(self.bias_radius)
 
     def radii(self) -> dict[str, Parameter]:
         """Return the radius parameters by name."""
-        return {
-            name: radius
-            for name, radius in self.named_parameters(recurse=False)
-            if name.endswith("_radius")
-        }
+        parameters = self.named_parameters(recurse=False)
+        return {name: radius for name, radius in parameters if name.endswith("_radius")}
 
     def center_of(self, name: str) -> Tensor:
         """Return the center that belongs to the radius parameter ``name``."""
@@ -82,14 +75,28 @@ class IntervalParameters(torch.nn.Module):
         for radius in self.radii().values():
             radius.clamp_(min=0)
 
+    def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
+        """Return the output for a batch; ``window`` selects a part of the kernel."""
+        weights: Any = self.weight, self.weight_radius
+        if window is not ...:
+            weights = (t[(..., *window)].flatten(1) for t in weights)
+        return interval_affine(operation, x, *weights, self._biases())
+
+    def _check_features(self, x: Interval, dim: int, count: int) -> None:
+        if x.ndim < -dim or x.shape[dim] != count:
+            raise ValueError(
+                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape "
+                f"{tuple(x.shape)}."
+            )
+
 
 @torch.no_grad()
 def project_(module: torch.nn.Module) -> torch.nn.Module:
     """Clamp all radii of a module to valid values in place.
 
-    Radii are clamped to ``>= 0``, and relative radii also to values below 1. This is the constraint
-    of the paper, and it is applied after each step of the optimizer. The intervals are valid
-    without this call, because the forward pass clamps the radii too.
+    Radii are clamped to ``>= 0``, and relative radii also to values below 1. The paper applies this
+    constraint after each step of the optimizer. The intervals are valid without this call, because
+    the forward pass clamps the radii too.
     """
     for layer in module.modules():
         if isinstance(layer, IntervalParameters):
@@ -109,31 +116,7 @@ def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
     return module
 
 
-class _Affine(IntervalParameters):
-    """Mixin that computes the product with interval weights for an affine layer."""
-
-    _crops = True  # whether a convolution to one pixel is computed as a matrix product
-
-    def _affine(
-        self,
-        operation: Operation,
-        x: Interval,
-        crop: Callable[[Tensor], Tensor] = lambda weight: weight,
-    ) -> Interval:
-        """Return the output for a batch; ``crop`` selects a part of the weights."""
-        return interval_affine(
-            operation, x, crop(self.weight), crop(self.weight_radius), self._biases()
-        )
-
-    def _check_features(self, x: Interval, dim: int, count: int) -> None:
-        if x.ndim < -dim or x.shape[dim] != count:
-            raise ValueError(
-                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape "
-                f"{tuple(x.shape)}."
-            )
-
-
-class Linear(_Affine, torch.nn.Linear):
+class Linear(IntervalParameters, torch.nn.Linear):
     r"""Interval version of ``torch.nn.Linear``, with weights :math:`[c - r,\, c + r]`.
 
     The bounds are sound for all inputs. They are exact for points and for non-negative intervals.
@@ -155,7 +138,7 @@ class Linear(_Affine, torch.nn.Linear):
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)
 
 
-class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
+class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
     """Convolution with interval weights and the arguments of torch."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
@@ -164,39 +147,32 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
         batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)
         window = one_pixel(self, tuple(batch.shape[2:])) if self._crops else None
-        y = (
-            self._affine(*self._operation(batch))
-            if window is None
-            else self._to_one_pixel(batch, *window)
-        )
+        if window is None:
+            y = self._affine(*self._operation(batch))
+        else:
+            kernel, image = window
+            pixels = batch.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
+            y = self._affine(Matrix(), pixels, kernel)
+            y = y.channelwise(lambda t: t.view(*t.shape, *(1,) * len(image)), linear=True)
         return y if x.ndim == self.weight.ndim else y.squeeze(0)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
-        """Return the convolution and its input.
-
-        The input is padded unless the padding is symmetric zeros.
-        """
+        """Return the convolution and its input, padded unless the padding is symmetric zeros."""
         sides = self._reversed_padding_repeated_twice
         before, after = sides[::2][::-1], sides[1::2][::-1]
-        if self.padding_mode == "zeros" and before == after:
-            return Convolution(self.stride, tuple(before), self.dilation, self.groups), x
-        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-        padded = x.channelwise(lambda t: F.pad(t, sides, mode), linear=True)
-        return Convolution(self.stride, (0,) * len(before), self.dilation, self.groups), padded
-
-    def _to_one_pixel(self, x: Interval, kernel: Slices, image: Slices) -> Interval:
-        """Compute one pixel for each image as a matrix product."""
-        pixels = x.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
-        y = self._affine(Matrix(), pixels, lambda t: t[(..., *kernel)].flatten(1))
-        return y.channelwise(lambda t: t.view(*t.shape, *(1,) * (x.ndim - 2)), linear=True)
+        if self.padding_mode != "zeros" or before != after:
+            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+            x = x.channelwise(lambda t: F.pad(t, sides, mode), linear=True)
+            before = [0] * len(before)
+        return Convolution(self.stride, tuple(before), self.dilation, self.groups), x
 
 
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-    """Return the overlap of kernel and image if the output has one pixel.
+    """Return the overlap of kernel and image, as slices, if the output has one pixel.
 
-    The overlap is returned as slices. The convolution is a matrix product over the pixels in the
-    overlap, which is several times faster. The result is None for all other outputs, for
-    convolutions with groups, and for padding other than zeros.
+    The convolution is then a matrix product over the pixels in the overlap, which is several times
+    faster. The result is None for all other outputs, for convolutions with groups, and for padding
+    other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))
@@ -219,10 +195,6 @@ def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | Non
     return tuple(kernel), tuple(image)
 
 
-class Conv1d(_IntervalConv, torch.nn.Conv1d):
-    """Interval version of ``torch.nn.Conv1d``."""
-
-
 class Conv2d(_IntervalConv, torch.nn.Conv2d):
     """Interval version of ``torch.nn.Conv2d``.
 
@@ -232,5 +204,5 @@ class Conv2d(_IntervalConv, torch.nn.Conv2d):
     """
 
 
-class Conv3d(_IntervalConv, torch.nn.Conv3d):
-    """Interval version of ``torch.nn.Conv3d``."""
+Conv1d = interval_version(_IntervalConv, torch.nn.Conv1d)
+Conv3d = interval_version(_IntervalConv, torch.nn.Conv3d)

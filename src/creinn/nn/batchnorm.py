@@ -4,14 +4,13 @@ The center is normalized as in ordinary batch norm, :math:`c' = \mathrm{BN}_c(c)
 depends on the mode:
 
 * ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
-  :math:`r' = |\mathrm{BN}_r(r)|`. It has separate parameters and statistics for the radius. This is
-  a heuristic. The bounds are not sound, and the order of the radii can change.
-* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`. The
-  mean square :math:`\overline{r^2}` is computed over the batch in training, and it is the running
-  mean otherwise. The order of the radii of a channel does not change. The bounds are not sound,
-  because :math:`\gamma_r` can have any value.
+  :math:`r' = |\mathrm{BN}_r(r)|`. It has separate parameters and statistics for the radius. It is a
+  heuristic: the bounds are not sound, and the order of the radii can change.
+* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`, with the
+  mean square of the batch in training, and its running mean otherwise. The order of the radii of a
+  channel does not change. The bounds are not sound, because :math:`\gamma_r` can have any value.
 * ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`. In eval mode the bounds are exact. This
-  mode needs running statistics, because the statistics of a batch of centers are not those of the
+  mode needs running statistics, because those of the centers of a batch are not those of the
   members of the intervals.
 """
 
@@ -27,6 +26,7 @@ from creinn.numerics import magnitude, widen
 
 Mode = Literal["paper", "scaled", "sound"]
 RADIUS_GAIN = 0.3  # initial weight of the radius in scaled mode
+_TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
@@ -36,13 +36,10 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     contains the values of the center, followed by those of the radius. In scaled mode, the initial
     weight of the radius is 0.3, and the running variance of the radius is the mean of :math:`r^2`.
 
-    Attributes:
-        center_frozen: If True, training does not change the parameters and the statistics of the
-            center.
     """
 
     _dims: tuple[int, ...] = ()
-    center_frozen: bool = False
+    center_frozen: bool = False  # whether training keeps the parameters and statistics of centers
 
     def __init__(
         self,
@@ -57,11 +54,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     ) -> None:
         self._check_mode(mode, num_features, track_running_stats)
         width = num_features if mode == "sound" else 2 * num_features
-        super().__init__(
-            width, eps, momentum, affine, track_running_stats, device=device, dtype=dtype
-        )
-        self.num_features = num_features
-        self.mode = mode
+        super().__init__(width, eps, momentum, affine, track_running_stats, device, dtype)
+        self.num_features, self.mode = num_features, mode
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -75,28 +69,31 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         """Normalize inputs of shape ``(N, C, ...)``; a tensor is a point."""
         x = as_interval(x)
         by_batch = self.training or self.running_var is None
+        frozen = self.training and self.center_frozen
         self._check_shape(x, by_batch)
-        as_one = not by_batch or (
-            self.mode == "paper" and not (self.training and self.center_frozen)
-        )
-        if as_one:
-            return Interval._of_center_radius(self._as_one(x.center_radius, by_batch))
         share = self._count_batch()
+        if not by_batch or (self.mode == "paper" and not frozen):
+            return Interval._of_center_radius(self._as_one(x.center_radius, by_batch, share))
         center, radius = x.center_radius.unbind(1)
-        if self.mode == "paper":  # the center is frozen
-            radius = magnitude(self._half_as_one(radius, True, share, of_radius=True))
+        if self.mode == "paper":
+            radius = magnitude(self._batch_norm(radius, self._half(of_radius=True), share))
         elif self.mode == "scaled":
             radius = self._scaled(radius, share)
         else:
             radius = self._like_the_center(radius, center)
-        center = self._half_as_one(center, not (self.training and self.center_frozen), share)
+        if frozen:
+            weight, bias, mean, variance = self._half(of_radius=False, detach=True)
+            by_batch = variance is None
+            center = batch_norm(center, mean, variance, weight, bias, by_batch, eps=self.eps)
+        else:
+            center = self._batch_norm(center, self._half(of_radius=False), share)
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
         """Return the scale and the shift ``(2, C)`` of center and radius in eval mode.
 
-        The result is None if they depend on the batch. In paper mode, the absolute value of the
-        mapped radius is used.
+        The result is None if they depend on the batch. In paper mode, the new radius is the
+        absolute value.
 
         Example:
             >>> norm = BatchNorm1d(1, eps=0.0, mode="sound")
@@ -105,9 +102,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             >>> norm.eval_maps()  # -(c - 6) / 2 and r / 2
             (tensor([[-0.5000], [ 0.5000]], ...), tensor([[3.], [0.]], ...))
         """
-        weight, bias, mean, variance = (
-            None if t is None else widen(t.detach()) for t in self._packed()
-        )
+        packed = (None if t is None else widen(t.detach()) for t in self._packed())
+        weight, bias, mean, variance = packed
         if mean is None or variance is None:
             return None
         scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
@@ -115,29 +111,24 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
         """Return weight, bias, mean and variance of one batch norm of center and radius."""
-        found: tuple[Any, ...] = (self.weight, self.bias, self.running_mean, self.running_var)
-        weight, bias, mean, variance = found
+        weight, bias, mean, variance = (getattr(self, name) for name in _TENSORS)
         count = self.num_features
-        if self.mode == "sound" and mean is not None and variance is not None:
+        if self.mode == "sound":
             mean, variance = torch.cat((mean, torch.zeros_like(mean))), variance.repeat(2)
             if self.affine:
-                weight, bias = (
-                    torch.cat((weight, weight.abs())),
-                    torch.cat((bias, torch.zeros_like(bias))),
-                )
+                weight = torch.cat((weight, weight.abs()))
+                bias = torch.cat((bias, torch.zeros_like(bias)))
         elif self.mode == "scaled" and self.affine:
             weight, bias = (torch.cat((t[:count], magnitude(t[count:]))) for t in (weight, bias))
         return weight, bias, mean, variance
 
-    def _as_one(self, center_radius: Tensor, by_batch: bool) -> Tensor:
+    def _as_one(self, center_radius: Tensor, by_batch: bool, share: float) -> Tensor:
         """Apply one batch norm to center and radius, and the absolute value in paper mode."""
         weight, bias, mean, variance = self._packed()
-        share = self._count_batch()
-        flat = center_radius.flatten(1, 2)
         if by_batch and share == 0:
             mean = variance = None
         result, batch_mean, inverse = torch.native_batch_norm(
-            flat, weight, bias, mean, variance, by_batch, share, self.eps
+            center_radius.flatten(1, 2), weight, bias, mean, variance, by_batch, share, self.eps
         )
         result = result.unflatten(1, (2, -1))
         if self.mode != "paper":
@@ -145,62 +136,47 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if not by_batch and mean is not None and variance is not None:
             batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
         maps = [
-            t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias)
+            _per_channel(t.detach()[self.num_features :], center_radius[:, 0])
+            for t in _affine_map(batch_mean, inverse, weight, bias)
         ]
-        positive: Tensor = _PositiveRadius.apply(
-            result, center_radius, *(_spread(t, center_radius[:, 0]) for t in maps)
-        )
+        positive: Tensor = _PositiveRadius.apply(result, center_radius, *maps)
         return positive
 
     def _count_batch(self) -> float:
         """Count the batch, and return its weight in the running statistics."""
-        if not (
-            self.training and self.track_running_stats and self.num_batches_tracked is not None
-        ):
+        if not (self.training and self.track_running_stats):
             return 0.0
+        assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
-    def _half(self, name: str, of_radius: bool) -> Tensor | None:
-        """Return the values of the center or the radius of a parameter or a statistic."""
-        tensor, half = (
-            getattr(self, name),
-            slice(self.num_features, None) if of_radius else slice(self.num_features),
-        )
-        return None if tensor is None else tensor[half]
+    def _half(self, of_radius: bool, detach: bool = False) -> list[Any]:
+        """Return the weight, bias, mean and variance of the center or the radius."""
+        half = slice(self.num_features, None) if of_radius else slice(self.num_features)
+        tensors = (getattr(self, name) for name in _TENSORS)
+        tensors = (t.detach() if detach and t is not None else t for t in tensors)
+        return [None if t is None else t[half] for t in tensors]
 
-    def _half_as_one(
-        self, x: Tensor, by_batch: bool, share: float, of_radius: bool = False
-    ) -> Tensor:
-        """Apply batch norm to the center or the radius, with copies of the statistics."""
-        weight, bias, mean, variance = (
-            self._half(name, of_radius)
-            for name in ("weight", "bias", "running_mean", "running_var")
-        )
-        if self.center_frozen and not of_radius:
-            weight, bias = (None if t is None else t.detach() for t in (weight, bias))
-        if mean is None or variance is None or (by_batch and share == 0):
-            return batch_norm(x, None, None, weight, bias, True, 0.0, self.eps)
-        new_mean, new_variance = mean.clone(), variance.clone()
-        result = batch_norm(x, new_mean, new_variance, weight, bias, by_batch, share, self.eps)
-        if by_batch:
-            mean.copy_(new_mean)
-            variance.copy_(new_variance)
-        return result
+    def _batch_norm(self, x: Tensor, half: list[Any], share: float) -> Tensor:
+        """Normalize the center or the radius by the statistics of the batch."""
+        weight, bias, mean, variance = half
+        if share == 0:
+            mean = variance = None
+        return batch_norm(x, mean, variance, weight, bias, True, share, self.eps)
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
         """Scale the radius by its mean square, which is computed in float32 or float64."""
+        weight, bias, _, running = self._half(of_radius=True)
         wide = radius.to(torch.promote_types(radius.dtype, torch.float32))
         square = wide.square().mean((0, *range(2, radius.ndim)))
-        running = self._half("running_var", of_radius=True)
         if running is not None and share != 0:
-            running.lerp_(square.detach().to(running.dtype), share)
-        weight, bias = self._half("weight", of_radius=True), self._half("bias", of_radius=True)
+            # Without `data`, a second call in one step would invalidate the saved statistics.
+            running.data.lerp_(square.detach().to(running.dtype), share)
         scale = torch.rsqrt(square + self.eps)
-        scaled = wide * _spread(scale if weight is None else scale * magnitude(weight), radius)
-        return (scaled if bias is None else scaled + _spread(magnitude(bias), radius)).to(
-            radius.dtype
-        )
+        scaled = wide * _per_channel(scale if weight is None else scale * magnitude(weight), radius)
+        if bias is not None:
+            scaled = scaled + _per_channel(magnitude(bias), radius)
+        return scaled.to(radius.dtype)
 
     def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
         """Scale the radius in sound mode during training."""
@@ -210,20 +186,19 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
             scale = scale * (self.weight.detach() if self.center_frozen else self.weight).abs()
-        return radius * _spread(scale, radius)
+        return radius * _per_channel(scale, radius)
 
     def _check_shape(self, x: Interval, by_batch: bool) -> None:
+        shape = tuple(x.shape)
         if x.ndim not in self._dims:
-            raise ValueError(
-                f"{type(self).__name__} expects {self._dims} dimensions, got {tuple(x.shape)}."
-            )
-        if x.shape[1] != self.num_features:
+            raise ValueError(f"{type(self).__name__} expects {self._dims} dimensions, got {shape}.")
+        if shape[1] != self.num_features:
             name = f"{type(self).__name__}({self.num_features})"
-            raise ValueError(f"{name} got {x.shape[1]} channels in {tuple(x.shape)}.")
-        if by_batch and x.shape.numel() == x.shape[1]:
+            raise ValueError(f"{name} got {shape[1]} channels in {shape}.")
+        if by_batch and x.shape.numel() == shape[1]:
             raise ValueError(
                 "Batch norm in training needs more than one value for each channel, got shape "
-                f"{tuple(x.shape)}. Use more rows, or call eval()."
+                f"{shape}. Use more rows, or call eval()."
             )
 
     def set_mode(self, mode: Mode) -> None:
@@ -231,11 +206,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
         * To sound mode: The parameters and the statistics of the radius are removed.
         * From sound mode, or from scaled to paper mode: The output in eval mode does not change.
-        * From paper to scaled mode: The mean square of the radii does not change. It is
-          :math:`\mu_r^2 + \sigma_r^2` for the input, and the new parameters are
-          :math:`\sqrt{\gamma_r^2 + \beta_r^2}` and 0.
-        * Between paper and scaled mode: Parameters of the radius with initial values get the
-          initial values of the new mode.
+        * From paper to scaled mode: The mean square of the radii does not change. The new
+          parameters are :math:`\sqrt{\gamma_r^2 + \beta_r^2}` and 0.
+        * Between paper and scaled mode: Initial values are replaced by those of the new mode.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.
@@ -248,23 +221,16 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if mode == self.mode:
             return
         count = self.num_features
-        found = {
-            name: getattr(self, name) for name in ("weight", "bias", "running_mean", "running_var")
-        }
-        old = {name: t.detach() for name, t in found.items() if t is not None}
-        new = {name: t[:count].clone() for name, t in old.items()}
+        old = {name: getattr(self, name) for name in _TENSORS}
+        old = {name: t for name, t in old.items() if t is not None}
+        new = {name: t.detach()[:count].clone() for name, t in old.items()}
         if mode != "sound":
-            radii = _radii_in(mode, self.mode, {name: t[-count:] for name, t in old.items()})
+            halves = {name: t.detach()[-count:] for name, t in old.items()}
+            radii = _radii_in(mode, self.mode, halves)
             new = {name: torch.cat((t, radii[name])) for name, t in new.items()}
         for name, tensor in new.items():
-            before = found[name]
-            setattr(
-                self,
-                name,
-                Parameter(tensor, before.requires_grad)
-                if isinstance(before, Parameter)
-                else tensor,
-            )
+            is_parameter, requires_grad = isinstance(old[name], Parameter), old[name].requires_grad
+            setattr(self, name, Parameter(tensor, requires_grad) if is_parameter else tensor)
         self.mode = mode
 
     @classmethod
@@ -283,10 +249,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
 
 def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters and statistics of the radius in a new mode.
-
-    In sound mode, ``half`` contains those of the center.
-    """
+    """Convert the tensors of the radius to a new mode; those of the center if ``old`` is sound."""
     new = {name: torch.zeros_like(t) for name, t in half.items()}
     if "running_var" in half:
         square = 0 if old == "sound" else half["running_mean"].square()
@@ -315,10 +278,7 @@ def _affine_map(
 
 
 class _PositiveRadius(torch.autograd.Function):
-    """Absolute value of the radii after batch norm, with a derivative of 1 at 0.
-
-    The signs are computed again in the backward pass, so the output is not saved.
-    """
+    """Absolute value of the radii; the signs are computed again in the backward pass."""
 
     generate_vmap_rule = True
 
@@ -329,22 +289,20 @@ class _PositiveRadius(torch.autograd.Function):
         return result
 
     @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor
-    ) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         before, scale, shift = ctx.saved_tensors
         of_center, of_radius = gradient.unbind(1)
-        normalised = torch.addcmul(shift, before.select(1, 1), scale)
-        sign = torch.copysign(torch.ones_like(of_radius), normalised)
+        normalized = torch.addcmul(shift, before.select(1, 1), scale)
+        sign = torch.copysign(torch.ones_like(of_radius), normalized)
         return stack_parts(of_center, of_radius * sign), None, None, None
 
 
-def _spread(per_channel: Tensor, like: Tensor) -> Tensor:
-    return per_channel.view(-1, *(1,) * (like.ndim - 2))
+def _per_channel(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(-1, *(1,) * (like.ndim - 2))
 
 
 class BatchNorm1d(IntervalBatchNorm):

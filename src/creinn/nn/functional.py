@@ -17,29 +17,28 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn import interval
-from creinn.interval import Interval, as_interval
+from creinn.interval import Interval, as_interval, cat, stack
 from creinn.nn import activation as act
 from creinn.nn import pooling
 from creinn.numerics import traceable
 
 Value = Any  # an interval or a tensor, and for some functions a number or a size
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) -> Callable[..., Any]:
     """Set the name and the signature ``(input, *parameters)`` of a function."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"As torch's ``{name}``."
-    first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    function.__signature__ = inspect.Signature([first, *parameters])
+    input = inspect.Parameter("input", _POSITIONAL)
+    function.__signature__ = inspect.Signature([input, *parameters])
     return traceable(function)
 
 
 _NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_")}
 
 
-def _layered(
-    layer: type[torch.nn.Module], make: Callable[..., torch.nn.Module] | None = None
-) -> Callable[..., Any]:
+def _layered(layer: Any, make: Callable[..., torch.nn.Module] | None = None) -> Callable[..., Any]:
     """Return the function of a layer; its attribute ``layer`` builds the layer."""
     make = make or layer
 
@@ -51,11 +50,8 @@ def _layered(
 
     function.layer = make  # type: ignore[attr-defined]
     found = inspect.signature(getattr(torch.nn, make.__name__, make)).parameters.values()
-    return _named(
-        _NAMES[layer.__name__.lower()],
-        function,
-        [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD],
-    )
+    parameters = [p for p in found if p.kind is _POSITIONAL]
+    return _named(_NAMES[layer.__name__.lower()], function, parameters)
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
@@ -65,9 +61,19 @@ def _method(name: str, method: str | None = None) -> Callable[..., Any]:
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
         return getattr(input, method)(*args, **kwargs)
 
-    return _named(
-        name, function, list(inspect.signature(getattr(Interval, method)).parameters.values())[1:]
-    )
+    found = inspect.signature(getattr(Interval, method)).parameters.values()
+    return _named(name, function, list(found)[1:])
+
+
+def _arithmetic(name: str) -> Callable[..., Any]:
+    apply = getattr(operator, name)
+
+    def function(input: Value, other: Value) -> Value:
+        if isinstance(input, Tensor) and isinstance(other, Interval):
+            input = as_interval(input)
+        return apply(input, other)
+
+    return _named(name, function, [inspect.Parameter("other", _POSITIONAL)])
 
 
 def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
@@ -84,32 +90,23 @@ def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
     return _layered(layer, make)
 
 
-relu, relu6, leaky_relu, elu, selu = map(
-    _layered, (act.ReLU, act.ReLU6, act.LeakyReLU, act.ELU, act.SELU)
-)
-softplus, sigmoid, tanh, hardtanh = map(
-    _layered, (act.Softplus, act.Sigmoid, act.Tanh, act.Hardtanh)
-)
+relu, relu6, leaky_relu = map(_layered, (act.ReLU, act.ReLU6, act.LeakyReLU))
+elu, selu, softplus = map(_layered, (act.ELU, act.SELU, act.Softplus))
+sigmoid, tanh, hardtanh = map(_layered, (act.Sigmoid, act.Tanh, act.Hardtanh))
 gelu, silu, mish, hardswish = map(_layered, (act.GELU, act.SiLU, act.Mish, act.Hardswish))
 dropout = _layered(pooling.Dropout, _dropout)
 max_pool1d, max_pool2d = map(_max_pool, (pooling.MaxPool1d, pooling.MaxPool2d))
 avg_pool1d, avg_pool2d = map(_layered, (pooling.AvgPool1d, pooling.AvgPool2d))
-adaptive_avg_pool1d, adaptive_avg_pool2d = map(
-    _layered, (pooling.AdaptiveAvgPool1d, pooling.AdaptiveAvgPool2d)
-)
-adaptive_max_pool1d, adaptive_max_pool2d = map(
-    _layered, (pooling.AdaptiveMaxPool1d, pooling.AdaptiveMaxPool2d)
-)
+adaptive_avg_pool1d = _layered(pooling.AdaptiveAvgPool1d)
+adaptive_avg_pool2d = _layered(pooling.AdaptiveAvgPool2d)
+adaptive_max_pool1d = _layered(pooling.AdaptiveMaxPool1d)
+adaptive_max_pool2d = _layered(pooling.AdaptiveMaxPool2d)
 
 flatten, reshape, unsqueeze, squeeze = map(_method, ("flatten", "reshape", "unsqueeze", "squeeze"))
 permute, transpose, contiguous, size = map(_method, ("permute", "transpose", "contiguous", "size"))
-mean, sum, ndim, neg = (
-    _method("mean"),
-    _method("sum"),
-    _method("ndim", "dim"),
-    _method("neg", "__neg__"),
-)
+mean, sum, ndim, neg = map(_method, ("mean", "sum", "ndim", "neg"), (None, None, "dim", "__neg__"))
 getitem = _method("getitem", "__getitem__")  # also for shapes
+add, sub, mul, truediv, floordiv = map(_arithmetic, ("add", "sub", "mul", "truediv", "floordiv"))
 
 
 @traceable
@@ -123,42 +120,12 @@ def pad(
     return padded(input)
 
 
-@traceable
-def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
-    """As ``torch.cat``; a tensor is a point if another argument is an interval."""
-    home: Any = interval if any(isinstance(tensor, Interval) for tensor in tensors) else torch
-    return home.cat(tensors, dim)
-
-
-@traceable
-def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
-    """As ``torch.stack``; a tensor is a point if another argument is an interval."""
-    return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
-
-
-def _arithmetic(name: str) -> Callable[..., Any]:
-    apply = getattr(operator, name)
-
-    def function(input: Value, other: Value) -> Value:
-        return apply(
-            as_interval(input)
-            if isinstance(input, Tensor) and isinstance(other, Interval)
-            else input,
-            other,
-        )
-
-    return _named(
-        name, function, [inspect.Parameter("other", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    )
-
-
-add, sub, mul, truediv, floordiv = map(_arithmetic, ("add", "sub", "mul", "truediv", "floordiv"))
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: value
     for name, value in list(globals().items())
     if inspect.isfunction(value) and value.__module__ == __name__ and not name.startswith("_")
 }
+FUNCTIONS.update(cat=cat, stack=stack)
 """All functions by name."""
 
 OPERANDS: dict[str, frozenset[str]] = {
@@ -175,25 +142,25 @@ ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
 TO_SIZES = frozenset({"size", "ndim"})
 """The functions that return sizes."""
 
-_ALIASES = {"cat": ("concat", "concatenate"), "truediv": ("div", "true_divide"), "relu": ("relu_",)}
 _OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # differ from those of torch.nn.functional
-_AUGMENTED = {
-    own: getattr(operator, "i" + own) for own in ("add", "sub", "mul", "truediv", "floordiv")
+_ALIASES: dict[Any, str] = {
+    torch.concat: "cat", torch.concatenate: "cat", torch.div: "truediv",
+    torch.true_divide: "truediv", torch.relu_: "relu",
+}  # fmt: skip
+_AUGMENTED: dict[Any, str] = {
+    getattr(operator, f"i{name}"): name for name in ("add", "sub", "mul", "truediv", "floordiv")
 }
 
 TARGETS: dict[Callable[..., Any], str] = {
     **{function: name for name, function in FUNCTIONS.items()},
     **{
-        getattr(home, known): name
+        getattr(home, name): name
         for name in FUNCTIONS
-        for home, names in (
-            (torch, (name, *_ALIASES.get(name, ()))),
-            *((m, (name,)) for m in (F, operator, interval)),
-        )
-        for known in names
-        if hasattr(home, known) and getattr(home, known) not in _OTHERS
+        for home in (torch, F, operator)
+        if hasattr(home, name) and getattr(home, name) not in _OTHERS
     },
-    **{function: name for name, function in _AUGMENTED.items()},
+    **_ALIASES,
+    **_AUGMENTED,
 }
 """The supported functions of torch, with the names of their interval versions."""
 
@@ -206,35 +173,33 @@ METHODS: dict[str, str] = {
 }
 """The supported methods of tensors, with the names of their interval versions."""
 
-REBOUND: frozenset[Any] = frozenset(_AUGMENTED.values())
+REBOUND: frozenset[Any] = frozenset(_AUGMENTED)
 """The operators such as ``+=``, which do not change an interval."""
 
-INPLACE: frozenset[Any] = frozenset(
-    {*(name for name in METHODS if name.endswith("_")), torch.relu_, *REBOUND}
-)
+INPLACE: frozenset[Any] = REBOUND | {torch.relu_, *(name for name in METHODS if name[-1] == "_")}
 """The functions and methods that change their first argument."""
 
 
 def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
     """Return the interval version of ``target``, which can be in place."""
-    in_place = target in INPLACE
 
     @functools.wraps(FUNCTIONS[name])
     def function(*args: Any, **kwargs: Any) -> Any:
-        if in_place and not isinstance(args[0], Interval):
-            raise TypeError(
-                "A tensor cannot become an interval in place. Use x = x + y instead of x.add_(y)."
-            )
         output = FUNCTIONS[name](*args, **kwargs)  # torch.compile needs the lookup
-        return args[0]._assign(output) if in_place else output
+        if target not in INPLACE:
+            return output
+        if not isinstance(args[0], Interval):
+            raise TypeError("A tensor cannot become an interval in place. Use x = x + y.")
+        return args[0]._assign(output)
 
     return function
 
 
-interval.ON_INTERVALS.update(
-    {target: _on_intervals(target, name) for target, name in TARGETS.items() if OPERANDS[name]}
-)
+for _target, _name in TARGETS.items():
+    if OPERANDS[_name]:
+        interval.ON_INTERVALS[_target] = _on_intervals(_target, _name)
 for _method_name, _name in METHODS.items():
-    interval.ON_INTERVALS[getattr(Tensor, _method_name)] = _on_intervals(_method_name, _name)
+    _function = _on_intervals(_method_name, _name)
+    interval.ON_INTERVALS[getattr(Tensor, _method_name)] = _function
     if not hasattr(Interval, _method_name):
-        setattr(Interval, _method_name, _on_intervals(_method_name, _name))
+        setattr(Interval, _method_name, _function)

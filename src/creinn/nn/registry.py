@@ -1,7 +1,7 @@
 """Registry of layer families; functions to describe, build and convert layers.
 
-A layer is described by its family, its class and the arguments of its constructor, which can be
-written as JSON. Only the classes in :data:`LAYERS` are supported.
+A layer is described by its family, its class in :data:`LAYERS` and the arguments of its
+constructor, which can be written as JSON.
 """
 
 import inspect
@@ -45,9 +45,8 @@ def register_family(name: str, namespace: Family) -> None:
 def family(name: str) -> Family:
     """Return the namespace that is registered as ``name``."""
     if name not in _FAMILIES:
-        raise ValueError(
-            f"Unknown layer family {name!r}. The families are {', '.join(sorted(_FAMILIES))}."
-        )
+        known = ", ".join(sorted(_FAMILIES))
+        raise ValueError(f"Unknown layer family {name!r}. The families are {known}.")
     return _FAMILIES[name]
 
 
@@ -62,37 +61,30 @@ def family_name(namespace: Family) -> str | None:
 
 
 def family_of(layer: torch.nn.Module) -> str | None:
-    """Return the name of the family of a layer.
-
-    The result is None if the class of the layer is unknown or a subclass of a known class.
+    """Return the name of the family of a layer, or None if its class is unknown.
 
     Example:
         >>> family_of(inn.ReLU()), family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
         ('interval', 'ordinary', None)
     """
     kind = type(layer)
-    if kind.__name__ not in LAYERS:
-        return None
-    return next(
-        (name for name, space in _FAMILIES.items() if getattr(space, kind.__name__, None) is kind),
-        None,
-    )
+    if kind.__name__ in LAYERS:
+        for name, namespace in _FAMILIES.items():
+            if getattr(namespace, kind.__name__, None) is kind:
+                return name
+    return None
 
 
 def arguments(layer: torch.nn.Module) -> dict[str, Any]:
-    """Return the constructor arguments of a layer, without ``device`` and ``dtype``.
-
-    Raises:
-        ValueError: If the layer is unknown.
+    """Return the constructor arguments of a known layer, without ``device`` and ``dtype``.
 
     Example:
         >>> arguments(inn.Linear(3, 2))
         {'in_features': 3, 'out_features': 2, 'bias': True}
     """
     if family_of(layer) is None:
-        raise ValueError(
-            f"Unknown layer {type(layer).__name__}. The layers are {', '.join(sorted(LAYERS))}."
-        )
+        known = ", ".join(sorted(LAYERS))
+        raise ValueError(f"Unknown layer {type(layer).__name__}. The layers are {known}.")
     found = {name: getattr(layer, name) for name in _parameter_names(type(layer))}
     if "bias" in found:
         found["bias"] = isinstance(found["bias"], Tensor)
@@ -102,9 +94,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
 
 
 def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
-    """Return a layer with these arguments of the constructor.
-
-    Lists are converted to tuples.
+    """Return a layer with these arguments of the constructor; lists become tuples.
 
     Raises:
         ValueError: If the family, the class or an argument is unknown.
@@ -113,46 +103,29 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
         >>> build_layer("interval", "Linear", {"in_features": 3, "out_features": 2, "bias": False})
         Linear(in_features=3, out_features=2, bias=False)
     """
-    namespace = family(family_name)
-    if class_name not in LAYERS or not hasattr(namespace, class_name):
-        known = ", ".join(sorted(LAYERS))
-        raise ValueError(
-            f"Unknown layer {class_name!r} of family {family_name!r}. The layers are {known}."
-        )
-    kind = getattr(namespace, class_name)
+    kind = getattr(family(family_name), class_name, None) if class_name in LAYERS else None
+    layer = f"{class_name!r} of family {family_name!r}"
+    if kind is None:
+        raise ValueError(f"Unknown layer {layer}. The layers are {', '.join(sorted(LAYERS))}.")
     unknown = sorted(set(arguments) - set(_parameter_names(kind)))
     if unknown:
-        raise ValueError(f"{class_name} of family {family_name!r} has no argument {unknown[0]!r}.")
+        raise ValueError(f"{layer} has no argument {unknown[0]!r}.")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in arguments.items()}
     try:
-        return kind(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in arguments.items()
-            }
-        )
+        return kind(**values)
     except (TypeError, ValueError, RuntimeError) as error:
-        what = f"{class_name} of family {family_name!r}"
-        raise ValueError(f"{what} cannot be built from {dict(arguments)}: {error}") from error
+        raise ValueError(f"{layer} cannot be built from {dict(arguments)}: {error}") from error
 
 
 def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
-    """Return the interval layer with the class and the arguments of an ordinary layer.
+    """Return the interval layer with the class and the arguments of a layer of ``torch.nn``.
 
     The centers, the statistics, the device, the dtype and the training mode are copied. The radii
-    are those of a new layer. Batch norm is in paper mode, with parameters that give the exact
-    bounds in eval mode.
-
-    Args:
-        layer: A layer of ``torch.nn``.
-        family_name: One of :data:`INTERVAL_FAMILIES`.
-
-    Raises:
-        ValueError: If the layer is unknown, or if it is not a family of interval layers.
+    are those of a new layer. Batch norm is in paper mode, with the exact bounds in eval mode.
     """
     if family_name not in INTERVAL_FAMILIES:
-        raise ValueError(
-            f"{family_name!r} is not a family of interval layers. Use 'interval' or 'relative'."
-        )
+        expected = " or ".join(map(repr, INTERVAL_FAMILIES))
+        raise ValueError(f"Expected {expected} as the family of the twin, got {family_name!r}.")
     if family_of(layer) != "ordinary":
         found = f"{type(layer).__module__}.{type(layer).__name__}"
         raise ValueError(f"The layer must be a known layer of torch.nn, got {found}.")
@@ -190,10 +163,8 @@ def _parameter_names(kind: type) -> list[str]:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = list(inspect.signature(kind).parameters.values())
     if any(p.kind in variable for p in parameters):
-        parameters = [
-            *inspect.signature(getattr(torch.nn, kind.__name__)).parameters.values(),
-            *parameters,
-        ]
+        of_torch = inspect.signature(getattr(torch.nn, kind.__name__)).parameters
+        parameters = [*of_torch.values(), *parameters]
     named = dict.fromkeys(p.name for p in parameters if p.kind not in variable)
     return [name for name in named if name not in _IGNORED]
 

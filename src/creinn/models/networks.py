@@ -1,21 +1,72 @@
-"""Residual networks (He et al. 2016) for images ``(N, in_channels, H, W)``.
+"""Multilayer perceptrons and residual networks for any family of layers.
 
-The parameters of ``resnet18``, ``resnet34`` and ``resnet50`` have the same names as in torchvision,
-so that the weights of torchvision can be loaded. If a block changes the shape, its shortcut is a
-1×1 convolution with batch norm. The convolutions have no bias.
+The parameters of ``resnet18``, ``resnet34`` and ``resnet50`` (He et al. 2016) have the same names
+as in torchvision, so that its weights can be loaded. Their convolutions have no bias.
 """
 
 import functools
+import inspect
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 
+from creinn.nn.registry import family, family_name, plain
 from creinn.numerics import check_integers
 
+P = ParamSpec("P")
+Network = TypeVar("Network", bound=torch.nn.Module)
 Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]
 Convolutions = tuple[tuple[int, int, int], ...]  # channels, kernel size and stride
+
+
+BUILDERS: dict[str, Callable[..., torch.nn.Module]] = {}
+"""All builders by name."""
+
+
+def _builder(architecture: Callable[P, Network]) -> Callable[P, Network]:
+    """Register a builder that accepts the name of a family and sets ``config``."""
+
+    @functools.wraps(architecture)
+    def build(*args: P.args, **kwargs: P.kwargs) -> Network:
+        bound = inspect.signature(architecture).bind(*args, **kwargs)
+        bound.apply_defaults()
+        layers = bound.arguments.pop("layers")
+        namespace = family(layers) if isinstance(layers, str) else layers
+        network = architecture(**bound.arguments, layers=namespace)  # type: ignore[call-arg]
+        arguments = {**plain(bound.arguments), "layers": family_name(namespace)}
+        config = {"builder": architecture.__name__, "arguments": arguments}
+        network.config = None if arguments["layers"] is None else config  # type: ignore[assignment]
+        return network
+
+    BUILDERS[architecture.__name__] = build
+    return build
+
+
+class _Network(torch.nn.Module):
+    """A network with a method ``features`` and a layer ``head``."""
+
+    config: dict[str, Any] | None
+    head: torch.nn.Module
+    features: Callable[[Any], Any]
+
+    def forward(self, x: Any) -> Any:
+        """Return the logits."""
+        return self.head(self.features(x))
+
+
+class MLP(_Network):
+    """Multilayer perceptron with hidden layers and a linear head; see :func:`mlp`."""
+
+    def __init__(self, body: torch.nn.Sequential, head: torch.nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def features(self, x: Any) -> Any:
+        """Return the inputs of the head, of shape ``(N, hidden[-1])``."""
+        return self.body(x)
 
 
 def _basic(width: int, stride: int) -> Convolutions:
@@ -30,17 +81,15 @@ def _bottleneck(width: int, stride: int, stride_on: Stride) -> Convolutions:
 class Block(torch.nn.Module):
     """Residual block of convolutions with batch norm and ReLU.
 
-    The names of the convolutions are ``conv1``, ``conv2`` and so on.
+    If the block changes the shape, its shortcut is a 1×1 convolution with batch norm.
     """
 
     def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
         super().__init__()
         self._count, channels, total = len(convolutions), inputs, 1
         for index, (outputs, kernel, stride) in enumerate(convolutions, 1):
-            convolution = layers.Conv2d(
-                channels, outputs, kernel, stride=stride, padding=kernel // 2, bias=False
-            )
-            self.add_module(f"conv{index}", convolution)
+            options = {"stride": stride, "padding": kernel // 2, "bias": False}
+            self.add_module(f"conv{index}", layers.Conv2d(channels, outputs, kernel, **options))
             self.add_module(f"bn{index}", layers.BatchNorm2d(outputs))
             channels, total = outputs, total * stride
         self.relu = layers.ReLU()
@@ -58,13 +107,8 @@ class Block(torch.nn.Module):
         return self.relu(y + self.downsample(x))
 
 
-class ResNet(torch.nn.Module):
-    """Residual network with several stages of blocks.
-
-    Each stage after the first doubles the width and halves the image.
-    """
-
-    config: dict[str, Any] | None
+class ResNet(_Network):
+    """Residual network; each stage after the first doubles the width and halves the image."""
 
     def __init__(
         self,
@@ -81,14 +125,12 @@ class ResNet(torch.nn.Module):
         if stem not in ("cifar", "imagenet"):
             raise ValueError(f"Unknown stem {stem!r}. Use 'cifar' or 'imagenet'.")
         kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
-        self.conv1 = layers.Conv2d(
-            in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False
-        )
+        options = {"stride": stride, "padding": kernel // 2, "bias": False}
+        self.conv1 = layers.Conv2d(in_channels, width, kernel, **options)
         self.bn1 = layers.BatchNorm2d(width)
         self.relu = layers.ReLU()
-        self.maxpool = (
-            layers.Identity() if stem == "cifar" else layers.MaxPool2d(3, stride=2, padding=1)
-        )
+        has_pool = stem == "imagenet"
+        self.maxpool = layers.MaxPool2d(3, stride=2, padding=1) if has_pool else layers.Identity()
         channels = width
         self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))
         for stage, depth in enumerate(depths):
@@ -104,7 +146,7 @@ class ResNet(torch.nn.Module):
         self.fc = layers.Linear(channels, num_classes)
 
     @property
-    def head(self) -> torch.nn.Module:
+    def head(self) -> torch.nn.Module:  # type: ignore[override]
         """The last layer."""
         return self.fc
 
@@ -115,11 +157,48 @@ class ResNet(torch.nn.Module):
             x = self.get_submodule(stage)(x)
         return self.flatten(self.avgpool(x))
 
-    def forward(self, x: Any) -> Any:
-        """Return the logits."""
-        return self.head(self.features(x))
+
+@_builder
+def mlp(
+    in_features: int,
+    num_classes: int,
+    hidden: Sequence[int] = (64, 64),
+    layers: Any = "interval",
+    batch_norm: bool = True,
+    dropout: float = 0.0,
+) -> MLP:
+    """Return a multilayer perceptron.
+
+    A hidden layer consists of a linear layer, batch norm, ReLU and dropout.
+
+    Args:
+        in_features: The number of inputs.
+        num_classes: The number of logits. Use 1 for a binary classifier.
+        hidden: The widths of the hidden layers. The model is linear if this is empty.
+        layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
+        batch_norm: If True, batch norm is applied before each ReLU, and the hidden layers have no
+            bias.
+        dropout: The probability of dropout.
+
+    Example:
+        >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape
+        torch.Size([2, 3])
+    """
+    check_integers(in_features=in_features, num_classes=num_classes)
+    check_integers(**{f"hidden[{index}]": width for index, width in enumerate(hidden)})
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
+    widths = [in_features, *hidden]
+    parts: list[torch.nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        parts.append(layers.Linear(before, after, bias=not batch_norm))
+        parts += [layers.BatchNorm1d(after)] if batch_norm else []
+        parts.append(layers.ReLU())
+        parts += [layers.Dropout(dropout)] if dropout > 0 else []
+    return MLP(torch.nn.Sequential(*parts), layers.Linear(widths[-1], num_classes))
 
 
+@_builder
 def resnet8(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
@@ -127,6 +206,7 @@ def resnet8(
     return ResNet(_basic, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
+@_builder
 def resnet14(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
@@ -134,18 +214,15 @@ def resnet14(
     return ResNet(_basic, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
+@_builder
 def resnet20(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
-    """Return ResNet-20, with three stages of three basic blocks; see :func:`resnet50`.
-
-    Example:
-        >>> resnet20(10, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape
-        torch.Size([1, 10])
-    """
+    """Return ResNet-20, with three stages of three basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
 
 
+@_builder
 def resnet18(
     num_classes: int,
     stem: Stem = "cifar",
@@ -157,6 +234,7 @@ def resnet18(
     return ResNet(_basic, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
+@_builder
 def resnet34(
     num_classes: int,
     stem: Stem = "cifar",
@@ -164,13 +242,11 @@ def resnet34(
     width: int = 64,
     layers: Any = "interval",
 ) -> ResNet:
-    """Return ResNet-34, with stages of 3, 4, 6 and 3 basic blocks.
-
-    See :func:`resnet50`.
-    """
+    """Return ResNet-34, with stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 
+@_builder
 def resnet50(
     num_classes: int,
     stem: Stem = "cifar",
@@ -187,15 +263,13 @@ def resnet50(
             7×7 convolution with stride 2, followed by 3×3 max pooling with stride 2.
         in_channels: The number of channels of the images.
         width: The number of channels of the first stage.
-        layers: The family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its
-            name.
+        layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
         stride_on: The convolution of a bottleneck block that has the stride. ``"3x3"`` is the
             choice of torchvision, and ``"1x1"`` the one of He et al. (2016).
 
-    Raises:
-        TypeError: If a number is not an integer.
-        ValueError: If a number is smaller than 1, or if an option or the name of the family is
-            unknown.
+    Example:
+        >>> resnet50(10, width=8, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape
+        torch.Size([1, 10])
     """
     if stride_on not in ("3x3", "1x1"):
         raise ValueError(f"Unknown stride_on {stride_on!r}. Use '3x3' or '1x1'.")

@@ -1,4 +1,4 @@
-"""Residual networks, written once for every family of layers; and the claim that radius 0 is the ordinary network."""
+"""Tests of the networks, and that radius 0 gives the ordinary network."""
 
 from types import SimpleNamespace
 
@@ -25,13 +25,13 @@ def example(name: str) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-def test_all_builders_have_cases() -> None:
+def test_every_builder_has_a_case() -> None:
     assert set(SMALL) == set(models.BUILDERS)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_zero_radius_equals_ordinary_network(name: str, training: bool) -> None:
+def test_radius_zero_equals_the_ordinary_network(name: str, training: bool) -> None:
     torch.manual_seed(0)
     ordinary = models.BUILDERS[name](**SMALL[name], layers=torch.nn).double()
     interval = models.BUILDERS[name](**SMALL[name], layers=inn).double()
@@ -53,7 +53,7 @@ def test_zero_radius_equals_ordinary_network(name: str, training: bool) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_forward_equals_head_of_features(name: str) -> None:
+def test_forward_is_head_of_features(name: str) -> None:
     torch.manual_seed(0)
     network = models.BUILDERS[name](**SMALL[name], layers=torch.nn).double().eval()
     x = example(name)
@@ -88,7 +88,7 @@ def test_parameter_count_of_resnet20() -> None:
     assert sum(parameter.numel() for parameter in network.parameters()) == 272_474
 
 
-def test_state_dict_keys() -> None:
+def test_state_keys_are_the_usual_ones() -> None:
     with torch.device("meta"):
         keys = models.resnet18(10, layers=torch.nn).state_dict().keys()
     for key in (
@@ -116,14 +116,59 @@ def test_stems_and_strides() -> None:
     assert (block.conv1.stride, block.conv2.stride) == ((2, 2), (1, 1))
 
 
-def test_unregistered_family_has_no_config() -> None:
+def test_config_is_none_for_an_unregistered_family() -> None:
     namespace = SimpleNamespace(**{name: getattr(torch.nn, name) for name in layers.LAYERS})
     assert models.resnet8(2, width=2, layers=namespace).config is None
 
 
+def test_mlp_structure() -> None:
+    network = models.mlp(5, 3, hidden=(7, 4), dropout=0.1, layers=torch.nn)
+    kinds = [type(part).__name__ for part in network.body]
+    assert kinds == ["Linear", "BatchNorm1d", "ReLU", "Dropout"] * 2
+    assert network.body[0].bias is None
+    assert network.head.bias is not None
+    x = torch.randn(6, 5)
+    network.eval()
+    assert network.features(x).shape == (6, 4)
+    torch.testing.assert_close(network(x), network.head(network.features(x)))
+
+
+def test_mlp_parameter_count() -> None:
+    # 5 * 7 + (7 + 7) + 7 * 3 + 3
+    assert sum(p.numel() for p in models.mlp(5, 3, hidden=(7,), layers=torch.nn).parameters()) == 73
+    # twice the weights, twice the norm, twice the head's bias
+    assert sum(p.numel() for p in models.mlp(5, 3, hidden=(7,), layers=inn).parameters()) == 146
+
+
+def test_mlp_without_batch_norm_has_biases() -> None:
+    network = models.mlp(5, 3, hidden=(7,), batch_norm=False)
+    assert [type(part) for part in network.body] == [inn.Linear, inn.ReLU]
+    assert network.body[0].bias is not None
+
+
+def test_mlp_without_hidden_layers_is_linear() -> None:
+    network = models.mlp(5, 3, hidden=(), layers=torch.nn)
+    x = torch.randn(2, 5)
+    torch.testing.assert_close(
+        network(x), torch.nn.functional.linear(x, network.head.weight, network.head.bias)
+    )
+
+
+def test_config_by_hand() -> None:
+    config = models.mlp(5, 1, hidden=(7,), layers="ordinary").config
+    assert (config["builder"], config["arguments"]["hidden"]) == ("mlp", [7])
+    assert config["arguments"]["layers"] == "ordinary"
+
+
 @pytest.mark.parametrize(
-    ("builder", "arguments", "error", "message"),
+    ("builder", "arguments", "error", "token"),
     [
+        ("mlp", {"in_features": 0}, ValueError, "in_features"),
+        ("mlp", {"num_classes": -1}, ValueError, "num_classes"),
+        ("mlp", {"hidden": (4, 0)}, ValueError, r"hidden\[1\]"),
+        ("mlp", {"hidden": (4.5,)}, TypeError, r"hidden\[0\]"),
+        ("mlp", {"dropout": 1.0}, ValueError, "dropout"),
+        ("mlp", {"layers": "quantum"}, ValueError, "'quantum'"),
         ("resnet18", {"stem": "mnist"}, ValueError, "'mnist'"),
         ("resnet50", {"stride_on": "5x5"}, ValueError, "'5x5'"),
         ("resnet20", {"width": 0}, ValueError, "width"),
@@ -132,8 +177,9 @@ def test_unregistered_family_has_no_config() -> None:
         ("resnet14", {"layers": "quantum"}, ValueError, "'quantum'"),
     ],
 )
-def test_invalid_arguments_raise(
-    builder: str, arguments: dict[str, object], error: type[Exception], message: str
+def test_bad_arguments(
+    builder: str, arguments: dict[str, object], error: type[Exception], token: str
 ) -> None:
-    with pytest.raises(error, match=message):
-        models.BUILDERS[builder](**{"num_classes": 2, **arguments})
+    needed = {"num_classes": 2, **({"in_features": 3} if builder == "mlp" else {})}
+    with pytest.raises(error, match=token):
+        models.BUILDERS[builder](**{**needed, **arguments})
