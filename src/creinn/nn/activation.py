@@ -130,7 +130,7 @@ class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         if not negative_slope >= 0:
-            raise ValueError(f"LeakyReLU needs negative_slope >= 0, got {negative_slope}.")
+            raise ValueError(f"LeakyReLU needs a slope >= 0, got {negative_slope=}.")
         super().__init__(negative_slope)
 
 
@@ -139,7 +139,7 @@ class ELU(_Monotone, torch.nn.ELU):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         if not alpha >= 0:
-            raise ValueError(f"ELU needs alpha >= 0, got {alpha}.")
+            raise ValueError(f"ELU needs alpha >= 0, got {alpha=}.")
         super().__init__(alpha)
 
 
