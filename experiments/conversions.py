@@ -107,8 +107,9 @@ def _check(x: Tensor, low: float, high: float, name: str) -> None:
         found = f"Images must be floating, in [0, 1], but are {x.dtype}"
         raise TypeError(f"{found}. Divide bytes by 255 first.")
     if x.ndim != 4:
-        found = tuple(x.shape)
-        raise ValueError(f"Images must have shape (N, channels, height, width), but have {found}.")
+        raise ValueError(
+            f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}."
+        )
     outside = ~((x >= 0) & (x <= 1))
     if bool(outside.any()):
         at = tuple(outside.nonzero()[0].tolist())

@@ -70,7 +70,9 @@ class GaussianWeights(torch.nn.Module):
         """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
         pairs: list[Any] = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
-        posteriors = [Normal(*pair, validate_args=False) for pair in pairs if pair[1] is not None]
+        posteriors = [
+            Normal(mean, std, validate_args=False) for mean, std in pairs if std is not None
+        ]
         return torch.stack([kl_divergence(one, prior).sum() for one in posteriors]).sum()
 
 

@@ -12,6 +12,7 @@ class. The credal set of a row contains the predictions for all plausible shifts
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,7 +60,7 @@ class EffCre(SNN):
         like = next(network.parameters())
         self.register_buffer("shifts", like.new_zeros(2, self.num_classes))
 
-    def forward(self, x: Tensor) -> CredalSet:
+    def forward(self, x: Tensor) -> Any:
         """Return the credal sets, or predictions of an :class:`SNN` in training mode."""
         if self.training:
             return super().forward(x)
