@@ -107,16 +107,10 @@ def test_too_few_rows(model):
     [
         ({"coverage": 1.5}, r"1\.5"),
         ({"by": "label"}, "label"),
-        (
-            {"score": "margin"},
-            "margin",
-        ),
+        ({"score": "margin"}, "margin"),
         ({"by": [0, 1]}, r"\(60,\)"),
         ({"y": torch.zeros(60, 2)}, r"\(60, 2\)"),
-        (
-            {"y": torch.full((60, 3), 0.5)},
-            "row 0",
-        ),
+        ({"y": torch.full((60, 3), 0.5)}, "0.5, 0.5, 0.5"),
         ({"y": torch.full((60, 3), 1 / 3), "by": "class"}, "by='class' needs classes"),
         ({"y": torch.full((60,), 7)}, "target 0 is 7"),
     ],

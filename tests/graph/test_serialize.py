@@ -241,7 +241,7 @@ def node(description: dict[str, Any], op: str) -> dict[str, Any]:
         (lambda d: d["graph"].pop(), "one output"),
         (lambda d: d["layers"][0].update({"class": "Module"}), "'Module' .*'interval'"),
         (lambda d: d["layers"][0].update(family="os"), "'os'"),
-        (lambda d: d["layers"][0]["arguments"].update(hook="x"), "Linear .*'hook'"),
+        (lambda d: d["layers"][0]["arguments"].update(hook="x"), "'hook'"),
         (lambda d: d["layers"][0].update(path='a"); import os; ("'), "letters"),
         (lambda d: d["layers"][-1].update(same_as="nowhere"), "'nowhere'"),
         (lambda d: d["layers"][0].pop("class"), "KeyError.*'class'"),

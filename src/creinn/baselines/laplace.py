@@ -163,8 +163,10 @@ class Kronecker(torch.nn.Module):
             inputs += phi.T @ phi
             count += len(phi)
         total = all_sum(torch.tensor(count, device=inputs.device))
-        self.output_values, self.output_vectors = torch.linalg.eigh(all_sum(outputs))
-        self.input_values, self.input_vectors = torch.linalg.eigh(all_sum(inputs) / total)
+        self.output_values, vectors = torch.linalg.eigh(all_sum(outputs))
+        self.output_vectors = vectors.contiguous()  # as after loading
+        self.input_values, vectors = torch.linalg.eigh(all_sum(inputs) / total)
+        self.input_vectors = vectors.contiguous()
 
     @property
     def eigenvalues(self) -> Tensor:
