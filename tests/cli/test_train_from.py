@@ -13,7 +13,7 @@ from creinn.baselines import SNN
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
-from creinn.cli.sources import stream_data
+from creinn.cli.sources import read_data
 from creinn.graph.convert import credal
 from creinn.saving import save
 
@@ -23,7 +23,7 @@ FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 def rows(model, path):
     saved = load(model)
     options = DataOptions(data=path)
-    return next(stream_data(options, saved.preprocessing, saved.class_names, whole=True))
+    return read_data(options, saved.preprocessing, saved.class_names)
 
 
 def test_convert_ordinary_network(run, ordinary, wine, foreign, tmp_path):

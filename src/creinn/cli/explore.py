@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from creinn.cli.sources import PreparedData, takes_intervals
+from creinn.cli.sources import Part, takes_intervals
 from creinn.data.columns import Number
 from creinn.data.encoder import TableEncoder
 from creinn.data.features import Missing
@@ -35,7 +35,7 @@ class Predicted:
     """Data with their predictions."""
 
     name: str
-    parts: Iterable[PreparedData]  # to read the chosen rows again
+    parts: Iterable[Part]  # to read the chosen rows again
     prediction: Any  # of all rows
     labels: Tensor | None = None
 
@@ -81,7 +81,7 @@ def explorer_samples(
         )
 
 
-def _read(model: Any, parts: Iterable[PreparedData], chosen: Any) -> _Rows:
+def _read(model: Any, parts: Iterable[Part], chosen: Any) -> _Rows:
     """Read the chosen rows, which must be sorted."""
     x: list[Any] = []
     names, cells, columns = list[str](), list[list[str]](), list[str]()

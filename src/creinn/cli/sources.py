@@ -72,27 +72,43 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
 
 @dataclass(frozen=True, eq=False)
 class PreparedData(Dataset):
-    """Data of the user as inputs of a network, and how they were read."""
+    """Labelled data of the user as inputs of a network, and how they were read."""
 
-    ids: dict[str, Sequence[Any]] = field(default_factory=dict)  # columns that identify the rows
     notes: Sequence[str] = ()  # the decisions of the reader
     unreadable: Sequence[str] = ()  # a message for each file that cannot be read
     preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
-    share: float = 1.0  # the fraction of the data that was read so far
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of the data of the user as inputs of a network. It can be empty."""
+
+    inputs: Any
+    labels: Tensor | None  # if the classes are given
+    ids: dict[str, Sequence[Any]]  # columns that identify the rows
+    notes: Sequence[str]  # the decisions of the reader so far
+    share: float  # the fraction of the data that was read so far
+    unreadable: Sequence[str] = ()  # a message for each file that cannot be read
+    missing: Missing | None = None
     tables: Sequence[Table] = ()  # the original rows
 
-    def print_notes(self) -> None:
-        """Print the notes, and print the unreadable files to stderr."""
-        for note in self.notes:
-            print(f"note: {note}")
-        for message in self.unreadable:
-            print(f"left out: {message}", file=sys.stderr)
+    def __len__(self) -> int:
+        return len(self.inputs)
 
-    def predict(self, model: Any, batch_size: int | None = None) -> Any:
-        """Return the predictions of a model, on the CPU."""
-        if self.missing is None:
-            return model.predict(self.inputs, batch_size or IMAGES).to("cpu")
-        return self.missing.predict(model, self.inputs, batch_size or TABLE_ROWS).to("cpu")
+
+def print_notes(data: PreparedData | Part) -> None:
+    """Print the notes, and print the unreadable files to stderr."""
+    for note in data.notes:
+        print(f"note: {note}")
+    for message in data.unreadable:
+        print(f"left out: {message}", file=sys.stderr)
+
+
+def predict_rows(model: Any, data: PreparedData | Part, batch_size: int | None = None) -> Any:
+    """Return the predictions of a model, on the CPU."""
+    if data.missing is None:
+        return model.predict(data.inputs, batch_size or IMAGES).to("cpu")
+    return data.missing.predict(model, data.inputs, batch_size or TABLE_ROWS).to("cpu")
 
 
 def learn_data(options: "TrainOptions") -> PreparedData:
@@ -103,17 +119,42 @@ def learn_data(options: "TrainOptions") -> PreparedData:
     return data
 
 
-def stream_data(
-    options: "DataOptions",
-    preprocessing: Any,
-    classes: Sequence[str] | None = None,
-    whole: bool = False,
-) -> Iterator[PreparedData]:
-    """Read data with the preprocessing of the training data.
+def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]) -> PreparedData:
+    """Read all labelled data with the preprocessing of the training data."""
+    kind = _check_kind(options, preprocessing)
+    if kind == "images":
+        parts = _read_images(options, preprocessing, classes)
+        return _normalize(_on_demand(options, classes, parts, ChannelStats()), preprocessing)
+    (part,) = _read_tables(options, preprocessing, classes, whole=True)
+    assert part.labels is not None
+    preprocessing = {**preprocessing, "marks": _marks(options, preprocessing)}
+    return PreparedData(
+        options.source,
+        part.inputs,
+        part.labels,
+        classes,
+        missing=part.missing,
+        notes=part.notes,
+        preprocessing=preprocessing,
+    )
 
-    The data are read in parts unless ``whole`` is true. The notes are cumulative, and a part can be
-    empty. If ``classes`` is not given, the labels are not read, and ``whole`` must be false.
+
+def stream_data(
+    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None = None
+) -> Iterator[Part]:
+    """Read data in parts with the preprocessing of the training data.
+
+    If ``classes`` is not given, the labels are not read.
     """
+    if _check_kind(options, preprocessing) == "table":
+        yield from _read_tables(options, preprocessing, classes)
+        return
+    for part in _read_images(options, preprocessing, classes):
+        scale = (preprocessing["mean"], preprocessing["std"])
+        yield replace(part, inputs=normalize(part.inputs, *scale))
+
+
+def _check_kind(options: "DataOptions", preprocessing: Any) -> str:
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
         raise ValueError(
@@ -123,13 +164,12 @@ def stream_data(
     if is_tree(options.paths[0]) != (kind == "images"):
         kinds = ("a table", "images") if kind == "images" else ("images", "a table")
         raise ValueError(f"{options.source}: found {kinds[0]}, but the model requires {kinds[1]}.")
-    read = _read_tables if kind == "table" else _read_images
-    return read(options, preprocessing, classes, whole)
+    return kind
 
 
 def predict_parts(
     model: Any, options: "ModelOptions", classes: Sequence[str] | None = None
-) -> Iterator[tuple[PreparedData, Any]]:
+) -> Iterator[tuple[Part, Any]]:
     """Yield the parts of the data with the predictions, and then print the notes."""
     check_paths(options)
     parts = stream_data(options, model.preprocessing, classes)
@@ -137,20 +177,18 @@ def predict_parts(
     with torch.random.fork_rng():
         torch.manual_seed(0)  # the result of methods that use sampling is reproducible
         for data in _show_progress(parts, options.progress):
-            if data.is_interval and not takes_intervals(model):
+            if isinstance(data.inputs, Interval) and not takes_intervals(model):
                 raise ValueError(
                     f"{options.source} contains intervals, but the model does not support them. "
                     "Train a model with --method creinn."
                 )
             if len(data):
-                yield data, data.predict(model, options.batch_size)
+                yield data, predict_rows(model, data, options.batch_size)
     assert data is not None
-    data.print_notes()
+    print_notes(data)
 
 
-def _show_progress(
-    parts: Iterator[PreparedData], shown: bool, what: str | None = None
-) -> Iterator[PreparedData]:
+def _show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -> Iterator[Part]:
     """Yield the parts, and show a progress bar in a terminal."""
     hidden = not (shown and rank() == 0 and sys.stderr.isatty())
     with tqdm(desc=what, unit=" rows", unit_scale=True, delay=0.5, disable=hidden) as bar:
@@ -192,15 +230,21 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
     )
 
 
+def _marks(options: "DataOptions", preprocessing: Any) -> list[str]:
+    """Return the marks of missing values, where auto means those of the training."""
+    known = {"auto": preprocessing["marks"]}
+    return [mark for given in options.missing for mark in known.get(given, [given])]
+
+
 def _read_tables(
-    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None, whole: bool
-) -> Iterator[PreparedData]:
+    options: "DataOptions",
+    preprocessing: Any,
+    classes: Sequence[str] | None,
+    whole: bool = False,
+) -> Iterator[Part]:
     encoder, stats = TableEncoder.from_json(preprocessing), dict[str, ColumnStats]()
     missing = Missing.from_json(preprocessing["missing"])
-    marks: list[str] = []
-    for mark in options.missing:
-        marks += preprocessing["marks"] if mark == "auto" else [mark]
-    reading, preprocessing = _reading(options, marks), {**preprocessing, "marks": marks}
+    reading = _reading(options, _marks(options, preprocessing))
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
         raise ValueError("The column 'row' cannot be kept: the result has a column of that name.")
@@ -228,16 +272,13 @@ def _read_tables(
             first.check_column(column)
             check_cells(tables, column)
             ids[column] = first.frame[column].array
-        yield PreparedData(
-            options.source,
+        yield Part(
             _inputs(features, missing),
             labels,
-            classes or (),
+            ids,
+            notes,
+            first.share,
             missing=missing,
-            ids=ids,
-            notes=notes,
-            preprocessing=preprocessing,
-            share=first.share,
             tables=tables,
         )
 
@@ -267,19 +308,21 @@ def _learn_images(options: "TrainOptions") -> PreparedData:
     For intervals, the mean and the standard deviation are those of the centers.
     """
     stats = ChannelStats()
-    parts = _images(options, options.size, options.channels, ())
-    data = _on_demand(options, _show_progress(parts, options.progress, "images"), stats)
+    classes = _check_classes(options, None)
+    parts = _images(options, options.size, options.channels, classes)
+    shown = _show_progress(parts, options.progress, "images")
+    data = _on_demand(options, classes, shown, stats)
     for name, count in zip(data.classes, data.counts, strict=True):
         if count == 0:
             found = f"{options.source}: no image of the class {name!r} can be read"
             raise ValueError(f"{found}. {data.unreadable[0]}")
     mean, std = stats.mean_and_std()
-    found = {"kind": "images", "channels": options.channels, "mean": mean, "std": std}
-    return _normalize(data, found)
+    preprocessing = {"kind": "images", "channels": options.channels, "mean": mean, "std": std}
+    return _normalize(data, preprocessing)
 
 
 def _on_demand(
-    options: "DataOptions", parts: Iterator[PreparedData], stats: ChannelStats
+    options: "DataOptions", classes: Sequence[str], parts: Iterator[Part], stats: ChannelStats
 ) -> PreparedData:
     """Return all images as inputs that are read again when they are used, and update ``stats``."""
     files: list[str] = []
@@ -288,58 +331,60 @@ def _on_demand(
         if len(data):
             stats.add(data.inputs)
             channels, *size = data.inputs.shape[1:]
-    about: Any = {"size": size, "channels": channels, "classes": data.classes, "keep": KEPT}
+    about: Any = {"size": size, "channels": channels, "classes": classes, "keep": KEPT}
     x = LazyImages(options.paths[0], upper=options.upper, files=files, **about)
     notes = list(data.notes)
     if not x.fits:
         limit = f"{KEPT / 2**30:g} GiB"
         notes.append(f"{options.source}: only {limit} of images stay in memory")
-    return replace(data, inputs=x, labels=x.labels, ids={}, notes=notes)
+    return PreparedData(
+        options.source, x, x.labels, classes, notes=notes, unreadable=data.unreadable
+    )
 
 
 def _read_images(
-    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None, whole: bool
-) -> Iterator[PreparedData]:
+    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None
+) -> Iterator[Part]:
     if getattr(options, "keep", ()):
         raise ValueError(f"--keep is for columns of a table, but {options.source} has images.")
     size = preprocessing["size"]
     if options.size is not None and size != [options.size, options.size]:
         found = f"--size is {options.size}, but the model resizes images to {format_size(size)}"
         raise ValueError(f"{found} pixels. Leave it out.")
-    parts = _images(options, size, preprocessing["channels"], classes)
-    for data in [_on_demand(options, parts, ChannelStats())] if whole else parts:
-        yield _normalize(data, preprocessing)
+    if classes is not None:
+        _check_classes(options, classes)
+    return _images(options, size, preprocessing["channels"], classes)
+
+
+def _check_classes(options: "DataOptions", expected: Sequence[str] | None) -> Sequence[str]:
+    """Return the expected classes, or those of the folders. Other folders raise an error."""
+    first = options.paths[0]
+    if first.is_file() and is_image(first.name):
+        advice = "Give a folder with one folder of images per class."
+        raise ValueError(f"{first} is one image. {advice}")
+    with open_tree(first) as tree:
+        return tree.classes(expected)
 
 
 def _images(
     options: "DataOptions", size: Size, channels: int, classes: Sequence[str] | None
-) -> Iterator[PreparedData]:
-    """Yield images in [0, 1] as points or intervals, in batches.
-
-    If ``classes`` is empty, all classes are used. If it is ``None``, there are no labels.
-    """
-    first, step = options.paths[0], options.batch_size or IMAGES
-    with open_tree(first) as tree:
-        if classes is not None and first.is_file() and is_image(first.name):
-            advice = "Give a folder with one folder of images per class."
-            raise ValueError(f"{first} is one image. {advice}")
-        order = () if classes is None else tree.classes(classes or None)
+) -> Iterator[Part]:
+    """Yield images in [0, 1] as points or intervals, in batches."""
+    step = options.batch_size or IMAGES
+    with open_tree(options.paths[0]) as tree:
         notes, total, count = tree.notes, len(tree.images), 0
     for x, files, sides in read_images(options.paths, size, channels, options.strict, step):
         count += step
-        yield PreparedData(
-            options.source,
+        yield Part(
             x,
-            None if classes is None else labels_of(files, order),
-            order,
-            ids={"file": files},
-            notes=notes + [note for side in sides for note in side.notes()],
-            unreadable=[text for side in sides for text in side.unreadable.values()],
-            share=min(1.0, count / total),
+            None if classes is None else labels_of(files, classes),
+            {"file": files},
+            notes + [note for side in sides for note in side.notes()],
+            min(1.0, count / total),
+            [text for side in sides for text in side.unreadable.values()],
         )
 
 
 def _normalize(data: PreparedData, preprocessing: dict[str, Any]) -> PreparedData:
-    x, scale = data.inputs, (preprocessing["mean"], preprocessing["std"])
-    x = x.normalized(*scale) if isinstance(x, LazyImages) else normalize(x, *scale)
+    x = data.inputs.normalized(preprocessing["mean"], preprocessing["std"])
     return replace(data, inputs=x, preprocessing={**preprocessing, "size": list(x.shape[2:])})

@@ -27,7 +27,9 @@ from creinn.cli.sources import (
     check_paths,
     learn_data,
     members_of,
-    stream_data,
+    predict_rows,
+    print_notes,
+    read_data,
     takes_intervals,
 )
 from creinn.credal.conformal import check_share, rows_needed
@@ -201,7 +203,6 @@ def train_val_split(
     was possibly trained on the rows. The training set has at least one row of each class.
     """
     labels = data.labels
-    assert labels is not None
     if fraction is None and not (is_new and len(labels) * SIXTH >= MIN_VALIDATION_ROWS):
         reason = f"there are only {pluralize(len(labels), 'row')}" if is_new else "of --from"
         print(f"note: no rows are held out, because {reason}; see --validation-fraction")
@@ -263,7 +264,7 @@ def _load_start(
         raise ValueError(f"--members is {options.members}, but {options.from_} has {len(members)}.")
     needs_radii = options.method == "creinn" or options.train == "radii"
     networks = [credal(member, settings, needs_radii) for member in members]
-    data = next(stream_data(options, model.preprocessing, model.class_names, whole=True))
+    data = read_data(options, model.preprocessing, model.class_names)
     known = data.preprocessing.get("target")
     if known is not None and options.target not in (None, known):
         raise ValueError(f"--target is {options.target!r}, but {options.from_} predicts {known!r}.")
@@ -288,14 +289,13 @@ def _builder(
 
 
 def _print_data(data: PreparedData) -> None:
-    assert data.labels is not None
     shape = " x ".join(map(str, data.inputs.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
     counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
     shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
     if len(shown) > MOST_CLASSES:
         shown = [*shown[: MOST_CLASSES - 1], f"{len(shown) - MOST_CLASSES + 1} more"]
-    data.print_notes()
+    print_notes(data)
     rows = f"{pluralize(len(data), 'row')} of {shape} {kind}"
     print(f"{rows}; {len(data.classes)} classes: {', '.join(shown)}")
 
@@ -325,7 +325,7 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
 
 def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
     """Print the measures on the validation rows, and the settings chosen by them."""
-    prediction, y = data.predict(model), data.labels
+    prediction, y = predict_rows(model, data), data.labels
     assert y is not None
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = f"{round(found['accuracy'] * len(y))} of {pluralize(len(y), 'row')}"
@@ -346,7 +346,7 @@ def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -
 
 def _calibrate(model: Any, data: PreparedData, coverage: Any) -> None:
     """Calibrate the model, and print the size of the sets."""
-    prediction = data.predict(model)
+    prediction = predict_rows(model, data)
     model.calibrate_predictions(prediction, data.labels, coverage)
     size = summary.set_size(prediction.with_conformal(model.calibration.conformal), "conformal")
     rows = pluralize(len(prediction), "row")

@@ -29,7 +29,7 @@ class Dataset:
 
     name: str  # for example "cifar10"
     inputs: Any  # uint8 images (N, channels, height, width), floating rows, or LazyImages
-    labels: Tensor | None  # the class of each input, int64, (N,), if known
+    labels: Tensor  # the class of each input, int64, (N,)
     classes: Sequence[str] = ()  # the names of the classes
     split: str = ""  # the part of the data: "train", "val" or "test"
     missing: Missing | None = None  # values for missing cells, which are NaN in the inputs
@@ -44,8 +44,6 @@ class Dataset:
             if inputs.dtype == torch.uint8 and inputs.ndim != 4:
                 found = f"but have {tuple(inputs.shape)}"
                 raise ValueError(f"Images must have shape (N, channels, height, width), {found}.")
-        if labels is None:
-            return
         if labels.dtype != torch.int64:
             found = f"Labels must be int64, but are {labels.dtype}"
             raise TypeError(f"{found}. Convert them with labels.long().")
@@ -61,18 +59,12 @@ class Dataset:
         return len(self.inputs)
 
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
-        return self.inputs[index], self._known_labels[index]
-
-    @property
-    def _known_labels(self) -> Tensor:
-        if self.labels is None:
-            raise ValueError(f"{self.title} has no labels.")
-        return self.labels
+        return self.inputs[index], self.labels[index]
 
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of samples of each class."""
-        return tuple(torch.bincount(self._known_labels, minlength=len(self.classes)).tolist())
+        return tuple(torch.bincount(self.labels, minlength=len(self.classes)).tolist())
 
     @property
     def title(self) -> str:
@@ -88,16 +80,16 @@ class Dataset:
         """Return the samples at the given indices."""
         is_memory = isinstance(self.inputs, Tensor | Interval)
         inputs = self.inputs[index] if is_memory else self.inputs.take(index)
-        labels = None if self.labels is None else self.labels[index]
-        return replace(self, inputs=inputs, labels=labels)
+        return replace(self, inputs=inputs, labels=self.labels[index])
 
     def to_fit(self) -> Any:
         """Return the inputs and labels for training, with values for missing cells."""
-        if not isinstance(self.inputs, Tensor | Interval):
-            return self.inputs
-        if self.missing is None or self.is_interval:
-            return self.inputs, self._known_labels
-        return self.missing.fill(self.inputs), self._known_labels
+        inputs = self.inputs
+        if not isinstance(inputs, Tensor | Interval):
+            return inputs
+        if self.missing is not None and isinstance(inputs, Tensor):
+            inputs = self.missing.fill(inputs)
+        return inputs, self.labels
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
         """Return the images as numbers in [0, 1]."""
@@ -115,7 +107,7 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
     """
     if not 1 <= n <= len(dataset):
         raise ValueError(f"Cannot draw {n} samples from the {len(dataset)} of {dataset.title}.")
-    return dataset.take(_stratified(dataset._known_labels, n, np.random.default_rng(seed)))
+    return dataset.take(_stratified(dataset.labels, n, np.random.default_rng(seed)))
 
 
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
@@ -137,7 +129,7 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
     for size in sizes[:-1]:
-        drawn = _stratified(dataset._known_labels[rest], int(size), rng)
+        drawn = _stratified(dataset.labels[rest], int(size), rng)
         indices.append(rest[drawn])
         rest = torch.from_numpy(np.delete(rest.numpy(), drawn.numpy()))
     return tuple(dataset.take(index) for index in [*indices, rest])

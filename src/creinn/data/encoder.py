@@ -40,7 +40,7 @@ from creinn.numerics import list_names, pluralize
 Names = Collection[str]
 Notes = list[str]
 
-_KINDS = {kind.kind: kind for kind in (Number, Category, Date)}
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
 _FEW_ROWS = 5  # a number with fewer rows is probably not a class
 
@@ -153,7 +153,9 @@ class TableEncoder:
         columns = []
         for entry in record["columns"]:
             values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
-            columns.append(_KINDS[values.pop("kind")](**values))
+            columns.append(
+                _KINDS[entry["kind"]](**{k: v for k, v in values.items() if k != "kind"})
+            )
         form = NumberFormat(*record["number_format"])
         return cls(record["target"], tuple(columns), tuple(record["ignored"]), form)
 
@@ -169,7 +171,7 @@ def labelled_rows(
     check_cells(tables, target)
     first = tables[0]
     texts = first.texts(target)
-    missing = np.equal(texts, None)
+    missing = np.array([text is None for text in texts])
     if not missing.any():
         return tables, texts, []
     marks = list_counts(first.count_missing(target))

@@ -246,6 +246,8 @@ def check_cells(tables: Tables, column: str, is_number: bool = False) -> None:
     """Raise a ``ValueError`` if two tables have reversed numbers or other texts in a column."""
     lower = tables[0]
     for upper in tables[1:]:
+        low: npt.NDArray[Any]
+        high: npt.NDArray[Any]
         if is_number:
             low, high = lower.numbers(column), upper.numbers(column)
             is_wrong = (low > high) | (np.isnan(low) != np.isnan(high))
