@@ -88,8 +88,10 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
 
 
 def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
-    entries = given if argument == "tensors" else [given]
-    for entry in entries if isinstance(entries, list | tuple) else [None]:
+    entries: Any = given if argument == "tensors" else [given]
+    if not isinstance(entries, list | tuple):
+        entries = [None]
+    for entry in entries:
         is_number = isinstance(entry, int | float) and not isinstance(entry, bool)
         is_size = kinds.get(entry) == "size" or is_number
         if not (kinds.get(entry) == "value" or (is_size and "other" in OPERANDS[name])):

@@ -167,10 +167,10 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
     if sets.num_classes == 2:
         found["TU"], found["AU"], found["EU"] = sets.uncertainty("interval")
     else:
-        found["TU"] = total = sets.upper_entropy()  # type: ignore[assignment]
+        found["TU"] = total = sets.upper_entropy()
         if sets.num_classes <= MOST_CLASSES:
             found["AU"] = least = lower_entropy_by_vertices(sets.lower, sets.upper)
-            found["EU"] = (total - least).clamp_min(0)  # type: ignore[operator]
+            found["EU"] = (total - least).clamp_min(0)
     return {**found, "classes": sets.classes()}
 
 

@@ -77,10 +77,10 @@ class IntervalParameters(torch.nn.Module):
 
     def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
         """Return the output for a batch; ``window`` selects a part of the kernel."""
-        weights: Any = self.weight, self.weight_radius
+        weights: list[Tensor] = [self.weight, self.weight_radius]
         if window is not ...:
-            weights = (t[(..., *window)].flatten(1) for t in weights)
-        return interval_affine(operation, x, *weights, self._biases())
+            weights = [t[(..., *window)].flatten(1) for t in weights]
+        return interval_affine(operation, x, weights[0], weights[1], self._biases())
 
     def _check_features(self, x: Interval, dim: int, count: int) -> None:
         if x.ndim < -dim or x.shape[dim] != count:
