@@ -48,13 +48,12 @@ def test_metrics_match_predictions(run, model, labelled, foreign, tmp_path, pred
     for name in ("AU", "EU", "TU"):
         assert record["auarc"][name] == pytest.approx(auarc(inside[name], correct), abs=1e-6)
         expected = ood_detection(inside[name], outside[name])
-        assert record["ood"]["auroc"][name] == pytest.approx(expected.auroc, abs=1e-6)
-        assert record["ood"]["auprc"][name] == pytest.approx(expected.auprc, abs=1e-6)
+        assert record["ood"]["sets"][0][name] == pytest.approx(expected._asdict(), abs=1e-6)
         curve = accuracy_rejection(inside[name], correct)
         np.testing.assert_allclose(record["curves"][name]["accuracy"], curve.accuracy, atol=1e-6)
         np.testing.assert_allclose(record["curves"][name]["rejection"], curve.rejection)
-    assert record["ood"]["base_rate"] == 0.5
-    assert record["ood"]["auroc"]["EU"] > 0.9
+    assert record["ood"]["sets"][0]["EU"]["base_rate"] == 0.5
+    assert record["ood"]["sets"][0]["EU"]["auroc"] > 0.9
     sets = [names.split("|") for names in inside.set]
     assert record["sets"]["mean_size"] == pytest.approx(np.mean([len(names) for names in sets]))
     assert record["sets"]["coverage"] == pytest.approx(
@@ -62,7 +61,7 @@ def test_metrics_match_predictions(run, model, labelled, foreign, tmp_path, pred
     )
     assert f"accuracy {record['accuracy']:.4f}" in done.out
     assert f"AU           {record['auarc']['AU']:.4f}" in done.out
-    assert yaml.safe_load((tmp_path / "e.yaml").read_text())["ood"] == str(foreign)
+    assert yaml.safe_load((tmp_path / "e.yaml").read_text())["ood"] == [str(foreign)]
 
 
 def test_metrics_of_classes_and_probabilities(run, model, labelled, tmp_path, predictions):
@@ -245,3 +244,44 @@ def test_foreign_pairs(run, model, interval_model, wine, foreign, tmp_path):
     assert done.code == 1
     assert "--method creinn" in done.err
     assert not (tmp_path / "f.json").exists()
+
+
+def test_groups_of_foreign_data(run, model, wine, foreign, predictions, tmp_path):
+    """The measures of each set, and their means in each group."""
+    inside, outside = predictions
+    half = pd.read_csv(foreign)[::2]
+    half.to_csv(tmp_path / "far=half.csv", index=False)  # an existing path, not a group
+    half.iloc[:9].to_csv(tmp_path / "few.csv", index=False)
+    paths = [f"near={foreign}", tmp_path / "far=half.csv", f"far={tmp_path / 'few.csv'}"]
+    paths.append(f"far={foreign}")
+    options = [text for path in paths for text in ("--ood", path)]
+    out, page = tmp_path / "e.json", tmp_path / "r.html"
+    done = run("evaluate", model, wine[1], *options, "--out", out, "--report", page)
+    assert done.code == 0, done.err
+    record = json.loads(out.read_text())["ood"]
+    assert [(one["group"], one["rows"]) for one in record["sets"]] == [
+        *(("near", 54), ("", 27), ("far", 9), ("far", 54)),
+    ]
+    for one, foreign_rows in zip(
+        record["sets"], (outside, outside[::2], outside[::2][:9], outside), strict=True
+    ):
+        for name in ("EU", "TU"):
+            expected = ood_detection(inside[name], foreign_rows[name])
+            assert one[name] == pytest.approx(expected._asdict(), abs=1e-6)
+    assert list(record["means"]) == ["near", "far"]
+    few, all_rows = record["sets"][2:]
+    for key in ("auroc", "auprc", "fpr95", "base_rate"):
+        expected = (few["TU"][key] + all_rows["TU"][key]) / 2
+        assert record["means"]["far"]["TU"][key] == pytest.approx(expected)
+    lines = [line.split() for line in done.out.splitlines()]
+    mean = [f"{few['EU'][k] / 2 + all_rows['EU'][k] / 2:.4f}" for k in ("auroc", "auprc", "fpr95")]
+    assert ["far:", "mean", "EU", *mean, f"{(9 / 63 + 0.5) / 2:.4f}"] in lines
+    assert "far: mean" in page.read_text()
+
+
+def test_absent_foreign_data_raises_before_the_prediction(run, model, wine, tmp_path):
+    out = tmp_path / "e.json"
+    done = run("evaluate", model, wine[1], "--ood", f"near={tmp_path / 'none.csv'}", "--out", out)
+    assert done.code == 1
+    assert "none.csv" in done.err
+    assert not out.exists()

@@ -57,7 +57,7 @@ def test_image_round_trip(run, tmp_path):
     done = run("evaluate", m, tmp_path / "test", "--ood", tmp_path / "train" / "dark", "--out", e)
     assert done.code == 0, done.err
     assert json.loads(e.read_text())["accuracy"] > 0.9
-    assert json.loads(e.read_text())["ood"]["rows"] == 16
+    assert json.loads(e.read_text())["ood"]["sets"][0]["rows"] == 16
     done = run("train", tmp_path / "train", "--out", tmp_path / "n", "--network", "mlp")
     assert done.code == 2
     assert "'resnet8', 'resnet14'" in done.err

@@ -50,7 +50,7 @@ def test_convert_ordinary_network(run, ordinary, wine, foreign, tmp_path):
     done = run("evaluate", out, wine[1], "--ood", foreign, *report)
     assert done.code == 0, done.err
     record = json.loads((tmp_path / "e.json").read_text())
-    assert record["ood"]["auroc"]["EU"] > 0.99
+    assert record["ood"]["sets"][0]["EU"]["auroc"] > 0.99
     assert record["sets"]["coverage"] > 0.95
     assert run("predict", out, foreign, "--out", tmp_path / "p.csv").code == 0
     assert pd.read_csv(tmp_path / "p.csv").EU.mean() > 1

@@ -6,11 +6,11 @@ about each of the numbers.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from math import log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -57,52 +57,50 @@ def evaluate(options: EvaluateOptions, command: str) -> int:
     if options.report is not None and find_spec("plotly") is None:
         raise ValueError(f"{options.report} requires plotly: pip install 'creinn[report]'.")
     check_outputs("evaluate", options)
+    for _, ood in options.ood_sets:
+        check_paths(ood, "ood-")
     model = load(options.model, choose_device(options.device))
+    classes = model.class_names
     if _was_trained_on(options):
         print(f"note: the model was trained on {options.source}; results on new data are worse")
-    ood = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
-    if ood.paths:
-        check_paths(ood, "ood-")
-    inside = _predict_all(model, options, is_labelled=True)
-    outside = _predict_all(model, ood, is_labelled=False) if ood.paths else None
-    record = evaluation_record(inside, outside, model.class_names, options.rule)
+    inside = _predict_all(model, options, classes)
+    outside = [(group, _predict_all(model, ood)) for group, ood in options.ood_sets]
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    record = {"model": str(options.model), "data": options.source, **record}
-    record["provenance"] = {**provenance(command), "date": now}
+    record = {
+        "model": str(options.model),
+        "data": options.source,
+        **evaluation_record(inside, outside, classes, options.rule),
+        "provenance": {**provenance(command), "date": now},
+    }
     print(terminal_text(record))
-    curves = summary.rejection(inside.prediction, inside.labels)
-    record["curves"] = {}
-    for name, curve in curves.items():
-        x, y = thin(curve, MOST_POINTS)
-        record["curves"][MEASURES[name]] = {"rejection": x.tolist(), "accuracy": y.tolist()}
     write_bytes(options.out, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        groups = [(inside, None)] if outside is None else [(inside, False), (outside, True)]
-        most = sample_limit(len(model.class_names), len(groups))
-        samples = [
-            sample
-            for data, is_outside in groups
-            for sample in explorer_samples(model, data, most, is_outside)
-        ]
-        explorer = explore(samples, record["classes"], record["unit"], options.rule)
+        groups = [(inside, False if outside else None), *((data, True) for _, data in outside)]
+        most = sample_limit(len(classes), len(groups))
+        chosen = [explorer_samples(model, data, most, is_ood) for data, is_ood in groups]
+        samples = [sample for of_data in chosen for sample in of_data]
+        explorer = explore(samples, classes, record["unit"], options.rule)
         scores = {data.name: summary.uncertainties(data.prediction) for data, _ in groups}
-        _write_page(options.report, record, curves, scores, explorer)
+        _write_page(options.report, record, scores, explorer)
         print(f"wrote {options.report}")
     return 0
 
 
 def evaluation_record(
-    inside: Predicted, outside: Predicted | None, classes: Sequence[str], rule: str
+    inside: Predicted,
+    outside: Sequence[tuple[str, Predicted]],
+    classes: Sequence[str],
+    rule: str,
 ) -> Record:
-    """Return all measures of the predictions."""
+    """Return all measures of the predictions; ``outside`` has the OOD data with their groups."""
     prediction, labels = inside.prediction, as_numpy(inside.labels)
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
     bins = reliability(prediction.probabilities, labels, predicted=predicted)._asdict()
     recall = zip(classes, counts.diagonal().tolist(), counts.sum(1).tolist(), strict=True)
-    curves = summary.rejection(prediction, labels)
+    curves = summary.rejection(prediction, labels).items()
     sets = summary.sets(prediction, labels, rule)
     record: Record = {
         "rows": len(labels),
@@ -115,25 +113,36 @@ def evaluation_record(
         "recall": {name: right / rows if rows else None for name, right, rows in recall},
         "confusion": counts.tolist(),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
-        "auarc": {MEASURES[name]: curve.area for name, curve in curves.items()},
+        "auarc": {MEASURES[name]: curve.area for name, curve in curves},
+        "curves": {MEASURES[name]: _lists(thin(curve, MOST_POINTS)) for name, curve in curves},
     }
     if sets is not None:
         record["sets"] = {"rule": rule, "coverage": sets.coverage, "mean_size": sets.size}
     if summary.has_conformal_sets(prediction):
         record["conformal"] = conformal_record(prediction, labels, classes)
-    if outside is not None:
-        found = summary.detection(prediction, outside.prediction)
-        record["ood"] = {
-            "data": outside.name,
-            "rows": len(outside.prediction),
-            "base_rate": found["total"].base_rate,
-            "auroc": {MEASURES[name]: result.auroc for name, result in found.items()},
-            "auprc": {MEASURES[name]: result.auprc for name, result in found.items()},
-        }
-        if "conformal" in record:
-            size = summary.set_size(outside.prediction, "conformal")
-            record["conformal"]["mean_size_ood"] = size
+    if outside:
+        record["ood"] = ood_record(prediction, outside)
     return record
+
+
+def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Record:
+    """Return the measures of the detection of each set of data, and the means of each group."""
+    sets: list[Record] = []
+    for group, data in outside:
+        found = summary.detection(prediction, data.prediction)
+        one: Record = {"group": group, "data": data.name, "rows": len(data.prediction)}
+        one |= {MEASURES[name]: result._asdict() for name, result in found.items()}
+        if summary.has_conformal_sets(data.prediction):
+            one["conformal_size"] = summary.set_size(data.prediction, "conformal")
+        sets.append(one)
+    means: Record = {}
+    for group in dict.fromkeys(group for group, _ in outside if group):
+        own = [one for one in sets if one["group"] == group]
+        means[group] = {
+            name: {key: fmean(one[name][key] for one in own) for key in own[0][name]}
+            for name in MEASURES.values()
+        }
+    return {"sets": sets, "means": means}
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
@@ -167,12 +176,15 @@ def terminal_text(record: Record) -> str:
         f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
         for row in _number_rows(record, text)
     ]
-    parts = [_heading(record), "\n".join(numbers + _present(text, "probabilities"))]
+    numbers += [text["probabilities"]] if "sets" in record else []
+    parts = [_heading(record), "\n".join(numbers)]
     if "conformal" in record:
         table = text_table(_coverage_rows(record["conformal"]), digits=4)
         parts.append("\n".join((text["conformal"], table, text["conformal_shift"])))
     parts.append(text_table(_uncertainty_rows(record), digits=4))
-    parts.append("\n".join(_present(text, "uncertainty", "auarc", "ood")))
+    parts.append("\n".join((text["uncertainty"], text["auarc"])))
+    if "ood" in record:
+        parts.append("\n".join((text_table(_ood_rows(record), digits=4), text["ood"])))
     rows, meaning = _class_rows(record), text["recall"]
     if len(rows) > MOST_CLASSES:
         meaning += f" The table has the {MOST_CLASSES} of {len(rows)} classes of lowest recall."
@@ -188,9 +200,10 @@ def _was_trained_on(options: ModelOptions) -> bool:
     return any(a.exists() and b.exists() and a.samefile(b) for a in paths for b in options.paths)
 
 
-def _predict_all(model: Any, options: ModelOptions, is_labelled: bool) -> Predicted:
+def _predict_all(
+    model: Any, options: ModelOptions, classes: Sequence[str] | None = None
+) -> Predicted:
     """Predict all rows in parts; the rows are not kept in memory."""
-    classes = model.class_names if is_labelled else None
     found = [(one, data.labels) for data, one in predict_parts(model, options, classes)]
     if not found:
         raise ValueError(f"{options.source} has no rows.")
@@ -199,29 +212,32 @@ def _predict_all(model: Any, options: ModelOptions, is_labelled: bool) -> Predic
         options.source,
         stream_data(options, model.preprocessing),
         type(predictions[0]).concatenate(predictions),
-        torch.cat(labels) if is_labelled else None,
+        None if classes is None else torch.cat(labels),
     )
 
 
+def _lists(arrays: Any) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in arrays._asdict().items()}
+
+
 def _write_page(
-    path: Path,
-    record: Record,
-    curves: Mapping[str, AccuracyRejection],
-    scores: Mapping[str, Mapping[str, Any]],
-    explorer: Markup,
+    path: Path, record: Record, scores: Mapping[str, Mapping[str, Any]], explorer: Markup
 ) -> None:
     """Write a page with the numbers, their meaning and the plots."""
     text = texts("evaluation.txt", record=record, log=log)
     bins = Reliability(*(np.array(v, dtype=float) for v in record["reliability"].values()))
-    named = {name: f"{name} uncertainty" for name in MEASURES}
     by_measure = {
-        label: {data: of[name] for data, of in scores.items()} for name, label in named.items()
+        f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES
     }
-    rejection = {label: curves[name] for name, label in named.items()}
+    rejection = {
+        f"{name} uncertainty": AccuracyRejection(*map(np.array, record["curves"][short].values()))
+        for name, short in MEASURES.items()
+    }
     origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
     matrix = report.confusion_map(record["confusion"], record["classes"])
     classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
-    unit = f"uncertainty ({record['unit']})"
+    histograms = report.score_histograms(by_measure, f"uncertainty ({record['unit']})")
+    has_ood = "ood" in record
     content: dict[str, list[Any]] = {
         "Numbers": [html_table(_number_rows(record, text), digits=4)],
         "Sets with a guarantee": _coverage_parts(record, text),
@@ -233,27 +249,26 @@ def _write_page(
         ],
         "Uncertainty": [
             html_table(_uncertainty_rows(record), digits=4),
-            *_present(text, "uncertainty", "auarc", "ood"),
-            report.score_histograms(by_measure, unit),
+            f"{text['uncertainty']} {text['auarc']}",
+            histograms,
         ],
+        "Out-of-distribution data": [html_table(_ood_rows(record), digits=4), text["ood"]]
+        if has_ood
+        else [],
         "Explore predictions": [explorer],
         "How this was made": [html_table(provenance_rows(origin))],
     }
-    content["Numbers"] += _present(text, "probabilities")
+    content["Numbers"] += [text["probabilities"]] if "sets" in record else []
     sections = [report.Section(heading, parts) for heading, parts in content.items() if parts]
     title = f"Evaluation of {record['model']}"
     report.write_page(path, title, sections, lead=f"{_heading(record)}.")
 
 
-def _present(text: Mapping[str, str], *names: str) -> list[str]:
-    return [text[name] for name in names if name in text]
-
-
 def _heading(record: Record) -> str:
-    rows = pluralize(record["rows"], "row")
-    text = f"{rows} of {record['data']}, {len(record['classes'])} classes"
-    ood = record.get("ood")
-    return f"{text}; OOD: {pluralize(ood['rows'], 'row')} of {ood['data']}" if ood else text
+    own = f"{pluralize(record['rows'], 'row')} of {record['data']}"
+    sets = record["ood"]["sets"] if "ood" in record else []
+    ood = [f"OOD: {pluralize(one['rows'], 'row')} of {one['data']}" for one in sets]
+    return "; ".join([f"{own}, {len(record['classes'])} classes", *ood])
 
 
 def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
@@ -266,13 +281,24 @@ def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
 
 
 def _uncertainty_rows(record: Record) -> list[Record]:
-    """Return one row for each measure of uncertainty, with the areas under the curves."""
-    ood = record.get("ood", {})
-    return [
-        {"uncertainty": name, "AUARC": area}
-        | {f"OOD {key.upper()}": ood[key][name] for key in ("auroc", "auprc") if key in ood}
-        for name, area in record["auarc"].items()
-    ]
+    return [{"uncertainty": name, "AUARC": area} for name, area in record["auarc"].items()]
+
+
+def _ood_rows(record: Record) -> list[Record]:
+    """Return two rows for each set of data, by EU and TU, and for the mean of each group."""
+    sets, means = record["ood"]["sets"], record["ood"]["means"]
+    found = [("", one["data"], one) for one in sets if not one["group"]]
+    for group, mean in means.items():
+        found += [(group, one["data"], one) for one in sets if one["group"] == group]
+        found.append((group, "mean", mean))
+    columns = {"auroc": "AUROC", "auprc": "AUPRC", "fpr95": "FPR95", "base_rate": "base rate"}
+    rows = []
+    for group, name, one in found:
+        label = f"{group}: {name}" if group else name
+        for measure in ("EU", "TU"):
+            values = {column: one[measure][key] for key, column in columns.items()}
+            rows.append({"OOD data": label, "by": measure, **values})
+    return rows
 
 
 def _coverage_rows(conformal: Record) -> list[Record]:

@@ -3,7 +3,7 @@
 This module does not load torch, so that ``--help`` is fast.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ MethodName = Literal[
 ]
 Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
 
+MODEL_FILES = ("config.json", "model.safetensors", "train.yaml")
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
 images. Labelled images are in one folder per class."""
 MISSING = """Texts that mark a missing value, separated by commas. Empty cells are always
@@ -43,6 +44,8 @@ grows with the batch size."""
 BATCH = "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256."
 UNLABELLED = "Drop rows without a class. Otherwise they are an error."
 DEVICE = "Device: cpu, cuda, cuda:1, mps or auto."
+OOD = """Out-of-distribution data, a table or folder; can be repeated. NAME=PATH puts the data into a
+group, such as near=other.csv, and the report has the mean of each group."""
 PREDICTIONS = """File for the predictions: Parquet if it ends in .parquet, otherwise CSV (required).
 All options are in a file with the same name and the suffix .yaml."""
 
@@ -151,6 +154,16 @@ class ModelOptions(DataOptions, SavedModel):
     force: bool = option(False, help="Replace other files. Inputs are never replaced.")
     progress: bool = option(True, help="Show a progress bar on a terminal.")
 
+    @property
+    def inputs(self) -> list[Path]:
+        """Files that the command reads."""
+        return [*self.paths, *(self.model / name for name in MODEL_FILES)]
+
+    @property
+    def outputs(self) -> list[Path]:
+        """Files that the command writes, except for the options."""
+        return [self.out]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(ModelOptions):
@@ -169,12 +182,36 @@ class PredictOptions(ModelOptions):
 class EvaluateOptions(ModelOptions):
     """Evaluate accuracy, probabilities, sets and uncertainty of a model on labelled data."""
 
-    ood: Path | None = option(None, "data", "Out-of-distribution data: a table or folder.")
+    ood: tuple[str, ...] = option((), "data", OOD, repeated=True)
     ood_lower: Path | None = option(None, "data", "Lower bounds of out-of-distribution data.")
     ood_upper: Path | None = option(None, "data", "Upper bounds of out-of-distribution data.")
     drop_unlabelled: bool = option(False, "data", UNLABELLED)
     out: Path = option(Path("evaluation.json"), help="JSON file for all numbers.")
     report: Path | None = option(None, help="HTML page with explanations and figures.")
+
+    @property
+    def ood_sets(self) -> list[tuple[str, "EvaluateOptions"]]:
+        """Group, or an empty text, and options of each set of out-of-distribution data."""
+        sets = []
+        for text in self.ood:
+            group, is_named, path = text.partition("=")
+            if not is_named or Path(text).exists():
+                group, path = "", text
+            sets.append((group, replace(self, data=Path(path), lower=None, upper=None)))
+        if self.ood_lower or self.ood_upper:
+            bounds = replace(self, data=None, lower=self.ood_lower, upper=self.ood_upper)
+            sets.append(("", bounds))
+        return sets
+
+    @property
+    def inputs(self) -> list[Path]:
+        """Files that the command reads."""
+        return [*super().inputs, *(path for _, ood in self.ood_sets for path in ood.paths)]
+
+    @property
+    def outputs(self) -> list[Path]:
+        """Files that the command writes, except for the options."""
+        return [self.out] if self.report is None else [self.out, self.report]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,6 @@ from jsonargparse import ActionYesNo, ArgumentError, ArgumentParser
 
 Options = TypeVar("Options")
 GROUPS = ("data", "method", "training", "output")
-INPUTS, OUTPUTS = ("data", "lower", "upper", "ood", "ood_lower", "ood_upper"), ("out", "report")
-"""The options that are files."""
 
 
 class UsageError(Exception):
@@ -81,19 +79,16 @@ def check_outputs(command: str, options: Any) -> None:
     an earlier run of the same command are replaced. With ``--force`` all other files are replaced.
     """
     record = options.out.with_suffix(".yaml")
-    outputs = [path for name in OUTPUTS if (path := getattr(options, name, None)) is not None]
-    if record in outputs:
+    if record in options.outputs:
         raise ValueError(
             f"The options are written to {record}. Choose another name for the result."
         )
-    inputs = [options.model / name for name in ("config.json", "model.safetensors", "train.yaml")]
-    inputs += [path for name in INPUTS if (path := getattr(options, name, None)) is not None]
     text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     is_ours = f"; again: creinn {command} " in text.partition("\n")[0]
-    for path in filter(Path.exists, [*outputs, record]):
+    for path in filter(Path.exists, [*options.outputs, record]):
         if path.is_dir():
             raise ValueError(f"{path} is a directory. Give a file.")
-        if any(source.exists() and source.samefile(path) for source in inputs):
+        if any(source.exists() and source.samefile(path) for source in options.inputs):
             raise ValueError(f"{path} is an input of this command. Choose another file.")
         if not options.force and not (is_ours and (path == record or f": {path}\n" in text)):
             raise ValueError(
@@ -111,6 +106,13 @@ class _Setting(argparse.Action):
         if not is_pair:
             raise argparse.ArgumentError(self, f"expected NAME=VALUE, got {values!r}")
         namespace.update(parser.parse_object({name: value}, defaults=False))
+
+
+class _Repeated(argparse.Action):
+    """Collect the values of an option that is repeated."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, self.dest, (*(getattr(namespace, self.dest) or ()), *values))
 
 
 def _parser(kind: type, program: str) -> ArgumentParser:
@@ -140,6 +142,8 @@ def _parser(kind: type, program: str) -> ArgumentParser:
             del what["type"]
         elif "positional" in entry.metadata:
             what |= {"nargs": "?", "default": argparse.SUPPRESS}  # keep the value of the file
+        elif "repeated" in entry.metadata:
+            what |= {"action": _Repeated, "type": _texts}
         elif bool in get_args(entry.type):
             what |= {"nargs": "?", "const": True}
         groups[entry.metadata["group"]].add_argument(_flag(entry), **what)
@@ -177,6 +181,11 @@ def _comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
         return tuple(kind(text) for part in parts if (text := str(part).strip()))
 
     return items
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Convert a text, or a list of a YAML file."""
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
 def _key(entry: Field[Any]) -> str:

@@ -58,11 +58,11 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
     return Side(drawings)
 
 
-def thin(curve: AccuracyRejection, most: int) -> tuple[Numbers, Numbers]:
+def thin(curve: AccuracyRejection, most: int) -> AccuracyRejection:
     """Return at most ``most`` points of a curve, with both of its ends."""
     count = len(curve.rejection)
     kept = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
-    return np.asarray(curve.rejection)[kept], np.asarray(curve.accuracy)[kept]
+    return AccuracyRejection(*(np.asarray(values)[kept] for values in curve))
 
 
 def score_histograms(
