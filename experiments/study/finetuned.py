@@ -51,7 +51,7 @@ def fine_tune(member: int, data: Path, work: Path) -> tuple[torch.nn.Module, dic
     kept = work / f"member-{member}.pt"
     torch.manual_seed(member)
     net: Any = features.network()
-    net._fc = torch.nn.Linear(net._fc.in_features, 10)
+    net.fc = torch.nn.Linear(net.fc.in_features, 10)
     net.to(memory_format=torch.channels_last).train()
     pictures, labels = features.read_images(Source("cifar10", "train"), data, SIZE)
     chosen = features.shuffled(len(labels))[HELD_OUT:]
@@ -150,7 +150,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, source in SETS.items():
             features.extract(net, name, source, options.data, folder, SIZE)
-        head: Any = net._fc
+        head: Any = net.fc
         one, found, labels = measure_member(folder, (head.weight.detach(), head.bias.detach()))
         predictions.append(one)
         runs.append(found)

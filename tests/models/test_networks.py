@@ -17,6 +17,7 @@ SMALL = {
     "resnet18": {"num_classes": 3, "width": 2},
     "resnet34": {"num_classes": 3, "width": 2, "stem": "imagenet"},
     "resnet50": {"num_classes": 3, "width": 2, "stem": "imagenet", "stride_on": "1x1"},
+    "efficientnet_lite0": {"num_classes": 3, "dropout": 0.0},
 }
 
 
@@ -64,7 +65,7 @@ def test_forward_is_head_of_features(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_config_builds_the_same_architecture(name: str) -> None:
-    network = models.BUILDERS[name](**SMALL[name])
+    network = models.BUILDERS[name](**SMALL[name], layers="interval")
     assert network.config["builder"] == name
     assert network.config["arguments"]["layers"] == "interval"
     again = models.BUILDERS[name](**network.config["arguments"])

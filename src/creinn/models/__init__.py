@@ -6,8 +6,9 @@
 arguments of the builder, which are used to save the network.
 """
 
+from creinn.models.builders import BUILDERS
+from creinn.models.efficientnet import efficientnet_lite0
 from creinn.models.networks import (
-    BUILDERS,
     mlp,
     resnet8,
     resnet14,
@@ -19,6 +20,6 @@ from creinn.models.networks import (
 from creinn.nn.registry import family, family_name, register_family
 
 __all__ = [
-    "BUILDERS", "family", "family_name", "mlp", "register_family",
+    "BUILDERS", "efficientnet_lite0", "family", "family_name", "mlp", "register_family",
     "resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50",
 ]  # fmt: skip

@@ -5,59 +5,21 @@ as in torchvision, so that its weights can be loaded. Their convolutions have no
 """
 
 import functools
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 import torch
 
-from creinn.nn.registry import family, family_name, plain
+from creinn.models.builders import Network, builder
 from creinn.numerics import check_integers
 
-P = ParamSpec("P")
-Network = TypeVar("Network", bound=torch.nn.Module)
 Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]
 Convolutions = tuple[tuple[int, int, int], ...]  # channels, kernel size and stride
 
 
-BUILDERS: dict[str, Callable[..., torch.nn.Module]] = {}
-"""All builders by name."""
-
-
-def _builder(architecture: Callable[P, Network]) -> Callable[P, Network]:
-    """Register a builder that accepts the name of a family and sets ``config``."""
-
-    @functools.wraps(architecture)
-    def build(*args: P.args, **kwargs: P.kwargs) -> Network:
-        bound = inspect.signature(architecture).bind(*args, **kwargs)
-        bound.apply_defaults()
-        layers = bound.arguments.pop("layers")
-        namespace = family(layers) if isinstance(layers, str) else layers
-        network = architecture(**bound.arguments, layers=namespace)  # type: ignore[call-arg]
-        arguments = {**plain(bound.arguments), "layers": family_name(namespace)}
-        config = {"builder": architecture.__name__, "arguments": arguments}
-        network.config = None if arguments["layers"] is None else config  # type: ignore[assignment]
-        return network
-
-    BUILDERS[architecture.__name__] = build
-    return build
-
-
-class _Network(torch.nn.Module):
-    """A network with a method ``features`` and a layer ``head``."""
-
-    config: dict[str, Any] | None
-    head: torch.nn.Module
-    features: Callable[[Any], Any]
-
-    def forward(self, x: Any) -> Any:
-        """Return the logits."""
-        return self.head(self.features(x))
-
-
-class MLP(_Network):
+class MLP(Network):
     """Multilayer perceptron with hidden layers and a linear head; see :func:`mlp`."""
 
     def __init__(self, body: torch.nn.Sequential, head: torch.nn.Module) -> None:
@@ -107,7 +69,7 @@ class Block(torch.nn.Module):
         return self.relu(y + self.downsample(x))
 
 
-class ResNet(_Network):
+class ResNet(Network):
     """Residual network; each stage after the first doubles the width and halves the image."""
 
     def __init__(
@@ -158,7 +120,7 @@ class ResNet(_Network):
         return self.flatten(self.avgpool(x))
 
 
-@_builder
+@builder
 def mlp(
     in_features: int,
     num_classes: int,
@@ -198,7 +160,7 @@ def mlp(
     return MLP(torch.nn.Sequential(*parts), layers.Linear(widths[-1], num_classes))
 
 
-@_builder
+@builder
 def resnet8(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
@@ -206,7 +168,7 @@ def resnet8(
     return ResNet(_basic, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
-@_builder
+@builder
 def resnet14(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
@@ -214,7 +176,7 @@ def resnet14(
     return ResNet(_basic, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
-@_builder
+@builder
 def resnet20(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
@@ -222,7 +184,7 @@ def resnet20(
     return ResNet(_basic, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
 
 
-@_builder
+@builder
 def resnet18(
     num_classes: int,
     stem: Stem = "cifar",
@@ -234,7 +196,7 @@ def resnet18(
     return ResNet(_basic, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
-@_builder
+@builder
 def resnet34(
     num_classes: int,
     stem: Stem = "cifar",
@@ -246,7 +208,7 @@ def resnet34(
     return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 
-@_builder
+@builder
 def resnet50(
     num_classes: int,
     stem: Stem = "cifar",
