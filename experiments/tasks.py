@@ -74,7 +74,7 @@ class RunContext:
         options = experiment.options_of(training.method)
         if training.needs:
             if not METHODS[training.method].is_credal:  # post hoc, such as BNN-L
-                return CLASSES[METHODS[training.method].classifier](
+                return CLASSES[METHODS[training.method].classifier].from_options(
                     self.trained(training.needs[0])[0].network, **options
                 )
             needs_radii = options.pop("layers", "interval") != "ordinary"

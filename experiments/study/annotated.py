@@ -19,9 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from experiments.study.features import shuffled
+
 BATCH = 64
 LEARNED = "movieReviewSnippets"
 FOREIGN = ("tweets", "amazonReviewSnippets", "nytEditorialSnippets")
+FOREIGN_ROWS = 1000  # drawn at random from each foreign domain
 
 
 def image_votes(data: Path) -> Tensor:
@@ -40,6 +43,8 @@ def extract_texts(data: Path, work: Path) -> None:
             continue
         encode = encode or sentence_encoder()
         own = [row for row in rows if row["domain"] == domain]
+        if domain in FOREIGN:
+            own = [own[i] for i in shuffled(len(own))[:FOREIGN_ROWS]]
         np.save(work / f"{domain}-votes.npy", np.array([row["votes"] for row in own], np.float32))
         np.save(work / f"{domain}.npy", encode([row["text"] for row in own]).numpy())
 

@@ -101,3 +101,23 @@ def test_one_logit_and_saved_model(tmp_path):
 def test_alpha_outside_range_raises():
     with pytest.raises(ValueError, match="alpha"):
         EffCre(torch.nn.Linear(2, 3), alpha=0.0)
+
+
+def test_sets_match_search_over_plausible_shifts():
+    """Search for all shifts on a grid whose relative likelihood is large enough."""
+    x, y, alpha = torch.randn(50, 2).double(), torch.arange(50) % 3, 0.9
+    model = EffCre(torch.nn.Linear(2, 3).double(), alpha).eval()
+    model.after_training([(x[:30], y[:30]), (x[30:], y[30:])])
+    with torch.no_grad():
+        logits = model.network(x)
+    found = []
+    for k in range(3):
+        for value in torch.linspace(-5, 5, 2001, dtype=torch.float64):
+            shift = value * torch.eye(3, dtype=torch.float64)[k]
+            change = (logits + shift).log_softmax(1) - logits.log_softmax(1)
+            if float(change[torch.arange(50), y].mean().exp()) >= alpha:
+                found.append((logits + shift).softmax(1))
+    prediction = model.predict(x)
+    torch.testing.assert_close(prediction.lower, torch.stack(found).amin(0), atol=2e-3, rtol=0)
+    torch.testing.assert_close(prediction.upper, torch.stack(found).amax(0), atol=2e-3, rtol=0)
+    assert float(prediction.width.mean()) > 0.1

@@ -13,7 +13,7 @@ from creinn.training import TrainConfig
 from creinn.training.loop import fit_members
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].forms_ensembles])
 def test_methods_build_classifiers_and_ensembles(name):
     method = METHODS[name]
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
@@ -38,7 +38,8 @@ def test_methods_build_classifiers_and_ensembles(name):
         torch.testing.assert_close(prediction.lower, expected)
 
 
-@pytest.mark.parametrize("name", ["creinn", "snn", "bnn-l"])
+@pytest.mark.filterwarnings("ignore:.*CreRL")
+@pytest.mark.parametrize("name", ["creinn", "snn", "bnn-l", "effcre", "crerl"])
 def test_predictions_follow_protocol(name):
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))

@@ -2,11 +2,12 @@
 
 Each module contains one method. A baseline takes an ordinary network, or a network of
 ``local_reparameterization`` (BNN-R) or ``flipout`` (BNN-F) layers, and predicts samples of
-distributions.
+distributions, or credal sets (EffCre, CreRL).
 """
 
 from creinn.baselines import flipout, local_reparameterization
 from creinn.baselines.bnn import BNN
+from creinn.baselines.crerl import CreRL
 from creinn.baselines.deep_ensemble import DeepEnsemble
 from creinn.baselines.effcre import EffCre
 from creinn.baselines.fsvi import FSVI
@@ -16,8 +17,8 @@ from creinn.baselines.snn import SNN
 from creinn.nn.registry import register_family
 
 __all__ = [
-    "BNN", "FSVI", "SNN", "DeepEnsemble", "DirichletPredictive", "EffCre", "LaplaceBNN",
-    "Predictive", "flipout", "local_reparameterization",
+    "BNN", "FSVI", "SNN", "CreRL", "DeepEnsemble", "DirichletPredictive", "EffCre",
+    "LaplaceBNN", "Predictive", "flipout", "local_reparameterization",
 ]  # fmt: skip
 
 register_family("local_reparameterization", local_reparameterization)

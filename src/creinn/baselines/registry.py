@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from creinn.baselines.bnn import BNN
+from creinn.baselines.crerl import CreRL
 from creinn.baselines.deep_ensemble import DeepEnsemble
 from creinn.baselines.effcre import EffCre
 from creinn.baselines.fsvi import FSVI
@@ -17,7 +18,7 @@ from creinn.classifier.methods import Method
 from creinn.nn.affine import scale_radii_
 from creinn.nn.registry import family
 
-_CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre)
+_CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre, CreRL)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
 """All classes that can be saved, by name. They are built from a network or members, and options."""
 

@@ -46,6 +46,11 @@ class Method:
         return self.classifier == "CreINN"
 
     @property
+    def forms_ensembles(self) -> bool:
+        """Whether several networks of the method can be combined."""
+        return self.kind not in ("effcre", "crerl")
+
+    @property
     def takes_intervals(self) -> bool:
         """Whether the inputs may be intervals."""
         return self.options.get("layers", self.layers) in ("interval", "relative")
@@ -54,7 +59,7 @@ class Method:
     def trains(self) -> bool:
         """Whether the experiments train the weights of the network.
 
-        Otherwise, only a distance is fitted, which takes one pass over the data.
+        Otherwise, only the part that is fitted after the training is new.
         """
         return self.start is None or self.takes_intervals
 
@@ -92,6 +97,8 @@ METHODS: dict[str, Method] = {
     "creinn-d": _creinn("-D", _DISTANCE, "snn-norm"),
     "creinn-d-post-hoc": _creinn("-D, post hoc", _DISTANCE, "snn"),
     "bnn-l-post-hoc": replace(_PLAIN["bnn-l"], label="BNN-L, post hoc", start="snn"),
+    "effcre": Method("effcre", "EffCre", "EffCre", start="snn"),
+    "crerl": Method("crerl", "CreRL", "CreRL", start="snn"),
 }
 """All methods that train one network, by name."""
 
@@ -123,15 +130,17 @@ def base_method(method: str) -> str:
         f"-{combination(method)}"
     )
     found = METHODS.get(base)
-    deep = (
-        found is not None and method not in METHODS and method not in _DEEP and found.kind == "snn"
-    )
+    has_suffix = method not in METHODS and method not in _DEEP
     kind = {"envelope": True, "wrapper": False}.get(combination(method))
-    if found is None or deep or kind not in (None, found.is_credal):
+    if (
+        found is None
+        or (has_suffix and (found.kind == "snn" or not found.forms_ensembles))
+        or kind not in (None, found.is_credal)
+    ):
         raise ValueError(
             f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. The "
-            "suffix -ensemble is possible except for snn and snn-norm, -envelope for creinn and its "
-            "variants, -wrapper for all others."
+            "suffix -ensemble is possible except for snn, snn-norm, effcre and crerl, -envelope for "
+            "creinn and its variants, -wrapper for all others."
         )
     return base
 

@@ -12,7 +12,16 @@ from jsonargparse.typing import PositiveInt
 from creinn.cli.parsing import option, setting
 
 MethodName = Literal[
-    "creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble"
+    "creinn-d",
+    "creinn",
+    "snn",
+    "bnn-r",
+    "bnn-f",
+    "fsvi",
+    "bnn-l",
+    "deep-ensemble",
+    "effcre",
+    "crerl",
 ]
 Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
 

@@ -133,8 +133,10 @@ def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
         raise ValueError(
             f"{', '.join(found)}: only for --method creinn-d or creinn, not {options.method}."
         )
-    if options.temperature is not None and method.kind == "bnn-l":
-        raise ValueError("temperature: not for --method bnn-l, which has no softmax.")
+    if options.temperature is not None and method.classifier in ("LaplaceBNN", "EffCre", "CreRL"):
+        raise ValueError(f"temperature: not for --method {options.method}.")
+    if options.members is not None and not method.forms_ensembles:
+        raise ValueError(f"members: {options.method} is one model. Omit the option.")
     if options.from_ is not None and (found := sorted(given & NEW_MODEL_OPTIONS)):
         raise ValueError(f"{', '.join(found)}: not with --from, which defines these options.")
     train, has_distance = options.train, method.options.get("distance", False)

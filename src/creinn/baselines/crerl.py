@@ -1,0 +1,204 @@
+r"""Relative-likelihood ensembles (CreRL, Löhr et al. 2025).
+
+The first network of the ensemble is trained as usual. Another network is plausible if its relative
+likelihood on the training data is at least :math:`\alpha`:
+
+.. math:: \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(x_i) - \log p^{(1)}_{y_i}(x_i)\Bigr) \ge \alpha
+
+Every other member starts from new weights and a bias towards one class, and is trained until its
+relative likelihood reaches a threshold. The thresholds are equally spaced between :math:`\alpha`
+and 1. The credal set of a row has the smallest and the largest probabilities of the members.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creinn.baselines.snn import SNN, check_tensor
+from creinn.classifier.base import Classifier, Labelled, common_classes, evaluating
+from creinn.classifier.network import find_logits_layer
+from creinn.credal.credal_set import CredalSet
+from creinn.distributed import world_size
+
+BATCH, EVALUATION_BATCH = 128, 1024
+MIN_STEPS = 3000  # of training, if the threshold is not reached before
+STEPS = 8  # of the bisection between the weights before and after a pass
+
+
+class CreRL(Classifier):
+    """Ensemble of plausible networks, with credal sets.
+
+    The predictions of an untrained model are sets with a single distribution, those of the first
+    member. The training data must fit into memory.
+
+    Args:
+        members: Two or more networks of the same architecture. The weights of all except the first
+            are replaced by the training.
+        alpha: The smallest relative likelihood of a member, in (0, 1).
+        tilt: The number that is added to the initial bias of one class; member m prefers class m.
+        learning_rate: The learning rate of Adam for all members except the first.
+        passes: The largest number of passes over the training data for a member, or more if they
+            are less than 3,000 steps. A member that does not reach its threshold is replaced by a
+            copy of the first one, with a warning.
+
+    Raises:
+        ValueError: If there are fewer than two members, or if ``alpha`` is not in (0, 1).
+    """
+
+    prediction_type = CredalSet
+    fitted: Tensor
+
+    def __init__(
+        self,
+        members: Sequence[SNN],
+        alpha: float = 0.9,
+        tilt: float = 5.0,
+        learning_rate: float = 1e-3,
+        passes: int = 100,
+    ) -> None:
+        super().__init__()
+        if len(members) < 2:
+            raise ValueError(f"CreRL needs at least 2 members, got {len(members)}.")
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha must be in (0, 1), got {alpha}.")
+        self.alpha, self.tilt = alpha, tilt
+        self.learning_rate, self.passes = learning_rate, passes
+        self.num_classes = common_classes(members)
+        self.members = torch.nn.ModuleList(members)
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self._take_mode_of_members()
+
+    @classmethod
+    def from_options(cls, content: Any, **options: Any) -> "CreRL":
+        """Build an ensemble from its members, or from a network and the number of ``members``."""
+        if isinstance(content, torch.nn.Module):
+            norm = options.pop("logit_norm", False)
+            networks = (copy.deepcopy(content) for _ in range(options.pop("members", 8)))
+            content = [SNN(network, logit_norm=norm) for network in networks]
+        return cls(content, **options)
+
+    def forward(self, x: Tensor) -> Any:
+        """Return the credal sets, or predictions of the first member in training mode."""
+        if self.training:
+            return self.members[0](x)
+        members = self.members if self.fitted else self.members[:1]
+        samples = torch.stack([member(x).probabilities for member in members])
+        return CredalSet._wrap(samples.amin(0), samples.amax(0))
+
+    def batch_loss(self, x: Any, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
+        """Return the prediction and the loss of the first member."""
+        return self.members[0].batch_loss(x, target, weight)
+
+    def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the loss of the first member."""
+        return self.members[0].loss(prediction, target, weight)
+
+    def before_training(self, data: Labelled, epochs: int) -> None:
+        """Reset the other members, because the training changes the first one."""
+        if world_size() > 1:
+            raise ValueError(f"CreRL is trained by one process, but there are {world_size()}.")
+        self.fitted.fill_(False)
+
+    def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
+        """Train all members except the first one."""
+        batches = [(check_tensor(x), y) for x, y in data]
+        x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        reference = log_likelihood(self.members[0], x, y)
+        first, *others = self.members
+        for number, member in enumerate(others):
+            threshold = self.alpha + (1 - self.alpha) * number / len(others)
+            initialize(member, number % self.num_classes, self.tilt)
+            if not self._fit_member(member, x, y, reference + math.log(threshold)):
+                member.load_state_dict(first.state_dict())
+                warnings.warn(
+                    f"Member {number + 1} of CreRL has a relative likelihood below {threshold:.3g} "
+                    f"after {self.passes} passes, and is replaced by the first member. Use more "
+                    "passes, a larger learning rate, or a smaller tilt.",
+                    stacklevel=2,
+                )
+        self.fitted.fill_(True)
+
+    def relative_likelihoods(self, x: Tensor, y: Tensor) -> list[float]:
+        """Return the relative likelihood of each member on the rows."""
+        found = [log_likelihood(member, x, y) for member in self.members]
+        return [math.exp(value - found[0]) for value in found]
+
+    def _fit_member(self, member: Any, x: Tensor, y: Tensor, least: float) -> bool:
+        """Train a member until its log-likelihood is at least ``least``; False if it is not."""
+        optimizer = torch.optim.Adam(member.parameters(), self.learning_rate)
+        for _ in range(max(self.passes, MIN_STEPS * BATCH // len(y))):
+            before = copy.deepcopy(member.state_dict())
+            _train_pass(member, optimizer, x, y)
+            if log_likelihood(member, x, y) >= least:
+                _move_back(member, before, x, y, least)
+                return True
+        return False
+
+
+@torch.no_grad()
+def log_likelihood(member: Any, x: Tensor, y: Tensor) -> float:
+    """Return the mean log-likelihood of the rows, in eval mode."""
+    like, total = next(member.parameters()), 0.0
+    with evaluating(member):
+        for rows, target in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+            logs = member(rows.to(like)).log_samples[0].double()
+            total -= float(F.nll_loss(logs, target.to(logs.device), reduction="sum"))
+    return total / len(y)
+
+
+@torch.no_grad()
+def initialize(member: SNN, preferred: int, tilt: float) -> None:
+    """Draw new weights, and add ``tilt`` to the bias of the preferred class."""
+    for module in member.modules():
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+    bias: Any = member.norm.bias if member.logit_norm else find_logits_layer(member.network).bias
+    if bias is None:
+        raise ValueError("CreRL needs a bias of the layer of the logits, but it has none.")
+    if member.num_logits == 1:
+        bias += tilt if preferred else -tilt
+    else:
+        bias[preferred] += tilt
+
+
+@torch.enable_grad()
+def _train_pass(member: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
+    """Update a member for each batch of a random order of the rows."""
+    like = next(member.parameters())
+    member.train()
+    for index in torch.randperm(len(y), device=y.device).split(BATCH):
+        if len(index) > 1 or len(y) == 1:  # batch norm needs two rows
+            optimizer.zero_grad()
+            _, loss = member.batch_loss(x[index].to(like), y[index].to(like.device), None)
+            loss.backward()
+            optimizer.step()
+    member.eval()
+
+
+def _move_back(
+    member: Any, before: Mapping[str, Tensor], x: Tensor, y: Tensor, least: float
+) -> None:
+    """Move the weights towards those before the last pass while they are plausible."""
+    after = copy.deepcopy(member.state_dict())
+    low, high = 0.0, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        member.load_state_dict(_between(before, after, middle))
+        low, high = (low, middle) if log_likelihood(member, x, y) >= least else (middle, high)
+    member.load_state_dict(_between(before, after, high))
+
+
+def _between(
+    before: Mapping[str, Tensor], after: Mapping[str, Tensor], share: float
+) -> dict[str, Tensor]:
+    """Interpolate the weights linearly; whole numbers are those after the pass."""
+    return {
+        name: torch.lerp(before[name], end, share) if end.is_floating_point() else end
+        for name, end in after.items()
+    }
