@@ -7,7 +7,6 @@ network.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
 import torch
 
 from creinn import CredalSet
@@ -22,27 +21,7 @@ for name, low, high in zip(names, s.lower, s.upper, strict=True):
 # Its corners are the :meth:`~creinn.CredalSet.vertices`. The diamond is the intersection
 # probability, which determines the label.
 
-CORNERS = np.array([[0, 0], [1, 0], [0.5, 3**0.5 / 2]])
-
-
-def triangle(s, names, axes, color="tab:blue"):
-    """Draw one credal set of three classes."""
-    points = s.vertices().numpy() @ CORNERS
-    middle = points - points.mean(0)
-    points = points[np.arctan2(middle[:, 1], middle[:, 0]).argsort()]
-    axes.fill(*CORNERS.T, facecolor="none", edgecolor="grey")
-    axes.fill(*points.T, facecolor=color, edgecolor=color, alpha=0.4)
-    axes.plot(*(s.intersection.numpy() @ CORNERS), "D", color=color)
-    for name, corner in zip(names, CORNERS, strict=True):
-        axes.annotate(
-            name, corner, (0, 8 if corner[1] else -16), textcoords="offset points", ha="center"
-        )
-    axes.set_aspect("equal")
-    axes.axis("off")
-
-
-figure, axes = plt.subplots(figsize=(4, 3.6))
-triangle(s, names, axes)
+s.plot(names=names)
 plt.show()
 
 # %%
@@ -72,6 +51,6 @@ kinds = {
 }
 figure, panels = plt.subplots(1, 3, figsize=(9, 3.2))
 for axes, (kind, s) in zip(panels, kinds.items(), strict=True):
-    triangle(s, names, axes)
+    s.plot(axes, names)
     axes.set_title(f"{kind}\nAU {s.aleatoric:.2f}, EU {s.epistemic:.2f} bits", pad=20)
 plt.show()

@@ -10,8 +10,7 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
 
-from creinn import CreINN, TrainConfig, fit, models
-from creinn.evaluation import accuracy_rejection, ood_detection
+from creinn import CreINN, TrainConfig, fit, models, report
 
 digits = load_digits()
 images, labels = (
@@ -44,24 +43,15 @@ print(
 # An AUROC of 0.5 corresponds to chance.
 
 outside = {"digits 8 and 9": images[~known], "noise": torch.rand(300, 1, 8, 8)}
-figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.hist(inside.epistemic.numpy(), bins=30, density=True, alpha=0.5, label="test digits")
-for name, foreign in outside.items():
-    s = model.predict(foreign)
-    print(f"{name}: AUROC {ood_detection(inside.epistemic, s.epistemic).auroc:.3f}")
-    axes.hist(s.epistemic.numpy(), bins=30, density=True, alpha=0.5, label=name)
-axes.set(xlabel="epistemic uncertainty, bits", ylabel="share", yscale="log")
-axes.legend()
+predictions = {name: model.predict(foreign) for name, foreign in outside.items()}
+report.plot_ood(inside, predictions).set(yscale="log")
 plt.show()
 
 # %%
 # The total uncertainty predicts errors on test images. The accuracy increases if the most uncertain
 # images are rejected.
 
-curve = accuracy_rejection(inside.total, inside.label == classes[2])
-figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
-axes.plot(curve.rejection, curve.accuracy)
-axes.set(xlabel="share of rejected images", ylabel="accuracy of the others")
+report.plot_rejection(inside, classes[2])
 plt.show()
 
 # %%

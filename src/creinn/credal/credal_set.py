@@ -13,6 +13,7 @@ from creinn.credal.abstention import MEASURES, Abstention
 from creinn.credal.conformal import Conformal
 from creinn.credal.decision import RULES
 from creinn.credal.entropy import Uncertain, Uncertainty
+from creinn.credal.plot import plot_credal_sets
 from creinn.credal.probability import reachable
 from creinn.numerics import at_least_single
 from creinn.numerics import entropy as shannon_entropy
@@ -345,6 +346,18 @@ class CredalSet(Uncertain):
         slack = probability.tolerance(self.lower.dtype) if tolerance is None else tolerance
         inside = (point >= self.lower - slack) & (point <= self.upper + slack)
         return inside.all(-1) & ((point.sum(-1) - 1).abs() <= slack)
+
+    def plot(self, ax: Any = None, names: Sequence[str] | None = None) -> Any:
+        """Plot one set or a few rows with matplotlib, and return the axes.
+
+        Three classes are drawn as polygons in the simplex, other numbers as intervals. The
+        intersection probability is a diamond.
+
+        Args:
+            ax: The axes; by default those of a new figure.
+            names: The names of the classes.
+        """
+        return plot_credal_sets(self.lower, self.upper, names, ax)
 
     def to(self, *args: Any, **kwargs: Any) -> "CredalSet":
         """Convert the dtype or the device, as in :meth:`torch.Tensor.to`."""

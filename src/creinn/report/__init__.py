@@ -1,8 +1,9 @@
 """Tables, figures and HTML pages for the results of an evaluation.
 
 The modules are ``tables``, ``theme`` (style and templates), ``page``, ``figures``, ``simplex``,
-``explorer`` and ``provenance``. Figures need plotly, and images need Pillow; install both with
-``pip install creinn[report]``. They are imported when a function needs them.
+``explorer``, ``provenance`` and ``plots``. Figures need plotly, and images need Pillow; install
+both with ``pip install creinn[report]``. The plots need matplotlib (``creinn[plots]``). These
+packages are imported when a function needs them.
 """
 
 # fmt: off
@@ -15,6 +16,7 @@ from creinn.report.figures import (
 )
 from creinn.report.simplex import coarsen, simplex
 from creinn.report.explorer import Samples, choose_samples, explore
+from creinn.report.plots import plot_ood, plot_rejection, plot_reliability
 
 __all__ = [  # noqa: RUF022 (in the order of the modules)
     "MeanStd", "html_table", "markdown_table", "text_table",
@@ -23,4 +25,5 @@ __all__ = [  # noqa: RUF022 (in the order of the modules)
     "rejection_curves", "reliability_chart", "score_histograms", "training_curves",
     "coarsen", "simplex",
     "Samples", "choose_samples", "explore",
+    "plot_ood", "plot_rejection", "plot_reliability",
 ]

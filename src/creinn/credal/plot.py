@@ -1,0 +1,80 @@
+"""Plots of credal sets with matplotlib, which is imported when a function needs it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from creinn.credal.probability import intersection_probability, vertices
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_ROWS = 10
+CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5))  # of the simplex, an equilateral triangle
+
+
+def axes_or_new(ax: Any = None) -> "Axes":
+    """Return the axes, or those of a new figure."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("Plots require matplotlib: pip install creinn[plots]") from error
+    return plt.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def plot_credal_sets(
+    lower: Tensor, upper: Tensor, names: Sequence[str] | None = None, ax: Any = None
+) -> "Axes":
+    """Plot reachable bounds ``(K,)`` or ``(rows, K)``; see :meth:`creinn.CredalSet.plot`."""
+    count = lower.shape[-1]
+    names = [str(k) for k in range(count)] if names is None else names
+    if lower.ndim > 2 or not 1 <= lower[..., 0].numel() <= MOST_ROWS:
+        raise ValueError(
+            f"Expected one set or 1 to {MOST_ROWS} rows, got shape {tuple(lower.shape)}. Select "
+            f"some of the rows, such as s[:{MOST_ROWS}]."
+        )
+    if len(names) != count:
+        raise ValueError(f"Expected {count} names of classes, got {len(names)}.")
+    low, high = (bound.detach().cpu().double().reshape(-1, count) for bound in (lower, upper))
+    draw = _plot_simplex if count == 3 else _plot_intervals
+    return draw(low, high, names, axes_or_new(ax))
+
+
+def _plot_intervals(low: Tensor, high: Tensor, names: Sequence[str], ax: "Axes") -> "Axes":
+    """Draw a bar for each interval, grouped by class, with the intersection probability."""
+    width = 0.8 / len(low)
+    for row, (start, end, middle) in enumerate(
+        zip(low, high, intersection_probability(low, high), strict=True)
+    ):
+        x = torch.arange(len(names)) + width * (row - (len(low) - 1) / 2)
+        label = f"row {row}" if len(low) > 1 else None
+        ax.bar(x, end - start, 0.9 * width, start, color=f"C{row}", alpha=0.4, label=label)
+        ax.plot(x, middle, "D", color=f"C{row}", markersize=4)
+    ax.set(xlabel="class", ylabel="probability", ylim=(-0.02, 1.02))
+    ax.set_xticks(range(len(names)), names)
+    if len(low) > 1:
+        ax.legend()
+    return ax
+
+
+def _plot_simplex(low: Tensor, high: Tensor, names: Sequence[str], ax: "Axes") -> "Axes":
+    """Draw polygons in the triangle of all distributions, with the intersection probability."""
+    corners = torch.tensor(CORNERS, dtype=torch.float64)
+    ax.fill(*corners.T, facecolor="none", edgecolor="grey")
+    for row, (start, end) in enumerate(zip(low, high, strict=True)):
+        points = vertices(start, end) @ corners
+        x, y = (points - points.mean(0)).T
+        outline = points[torch.atan2(y, x).argsort()]  # convex, so the order is that of the angles
+        label = f"row {row}" if len(low) > 1 else None
+        ax.fill(*outline.T, facecolor=f"C{row}", edgecolor=f"C{row}", alpha=0.4, label=label)
+        ax.plot(*(intersection_probability(start, end) @ corners), "D", color=f"C{row}")
+    for name, corner in zip(names, CORNERS, strict=True):
+        offset = (0, 6 if corner[1] else -16)
+        ax.annotate(name, corner, offset, textcoords="offset points", ha="center")
+    ax.set_aspect("equal")
+    ax.axis("off")
+    if len(low) > 1:
+        ax.legend()
+    return ax
