@@ -389,3 +389,35 @@ def test_unreadable_bound_skips_the_pair(folders):
     (low / "a" / "1.png").write_bytes(b"x")
     with pytest.raises(ValueError, match="in both"):
         read_pair(low, high, strict=False)
+
+
+@pytest.mark.parametrize("size", [(40, 20), (20, 40)])
+def test_crop_keeps_the_centre_and_its_proportions(tmp_path, size):
+    pixels = np.zeros((size[1], size[0], 3), np.uint8)
+    pixels[size[1] // 2 - 5 : size[1] // 2 + 5, size[0] // 2 - 5 : size[0] // 2 + 5] = 200
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    stats = DecodeStats("here")
+    read = (tmp_path / "a.png").read_bytes
+    found, _ = decode_all(["a.png"], lambda _: read(), stats, 8, 3, crop=0.5)
+    assert found.shape == (1, 3, 8, 8)
+    assert (found > 150).all()  # half of the shorter side is the bright square of 10 pixels
+    assert stats.notes() == []
+    stretched, _ = decode_all(["a.png"], lambda _: read(), DecodeStats("here"), 8, 3)
+    assert (stretched < 50).any()
+
+
+def test_crop_of_a_large_jpeg_is_close_to_that_of_all_pixels(tmp_path):
+    rng = np.random.default_rng(0)
+    small = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+    large = small.resize((1600, 1200), Image.Resampling.BICUBIC)
+    large.save(tmp_path / "a.jpg", quality=95)
+    large.save(tmp_path / "a.png")
+
+    def read(name):
+        return (tmp_path / name).read_bytes()
+
+    found = [
+        decode_all([name], read, DecodeStats("here"), 32, 3, crop=0.875)[0].astype(int)
+        for name in ("a.jpg", "a.png")
+    ]
+    assert np.abs(found[0] - found[1]).mean() < 3

@@ -17,18 +17,11 @@ from tqdm import tqdm
 
 from creinn.data.columns import ColumnStats
 from creinn.data.dataset import Dataset
-from creinn.data.decoding import Size, format_size
+from creinn.data.decoding import format_size
 from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
 from creinn.data.features import Missing
-from creinn.data.images import (
-    KEPT,
-    LazyImages,
-    is_image,
-    is_tree,
-    labels_of,
-    open_tree,
-    read_images,
-)
+from creinn.data.images import is_image, is_tree, labels_of, open_tree, read_images
+from creinn.data.lazy_images import KEPT, LazyImages
 from creinn.data.reading import read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_cells
 from creinn.data.transforms import ChannelStats, normalize
@@ -111,9 +104,12 @@ def predict_rows(model: Any, data: PreparedData | Part, batch_size: int | None =
     return data.missing.predict(model, data.inputs, batch_size or TABLE_ROWS).to("cpu")
 
 
-def learn_data(options: "TrainOptions") -> PreparedData:
-    """Read the training data, and fit the preprocessing."""
-    data = _learn_images(options) if is_tree(options.paths[0]) else _learn_tables(options)
+def learn_data(
+    options: "TrainOptions", preprocessing: dict[str, Any] | None = None
+) -> PreparedData:
+    """Read the training data, and fit the preprocessing, unless that of images is given."""
+    is_images = is_tree(options.paths[0])
+    data = _learn_images(options, preprocessing) if is_images else _learn_tables(options)
     if len(data.classes) < 2:
         raise ValueError(f"{options.source} has only the class {data.classes[0]!r}.")
     return data
@@ -124,7 +120,8 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
     kind = _check_kind(options, preprocessing)
     if kind == "images":
         parts = _read_images(options, preprocessing, classes)
-        return _normalize(_on_demand(options, classes, parts, ChannelStats()), preprocessing)
+        data, _ = _on_demand(options, classes, parts, preprocessing.get("crop"))
+        return _normalize(data, preprocessing)
     (part,) = _read_tables(options, preprocessing, classes, whole=True)
     assert part.labels is not None
     preprocessing = {**preprocessing, "marks": _marks(options, preprocessing)}
@@ -176,7 +173,7 @@ def predict_parts(
     data = None
     with torch.random.fork_rng():
         torch.manual_seed(0)  # the result of methods that use sampling is reproducible
-        for data in _show_progress(parts, options.progress):
+        for data in show_progress(parts, options.progress):
             if isinstance(data.inputs, Interval) and not takes_intervals(model):
                 raise ValueError(
                     f"{options.source} contains intervals, but the model does not support them. "
@@ -188,7 +185,7 @@ def predict_parts(
     print_notes(data)
 
 
-def _show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -> Iterator[Part]:
+def show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -> Iterator[Part]:
     """Yield the parts, and show a progress bar in a terminal."""
     hidden = not (shown and rank() == 0 and sys.stderr.isatty())
     with tqdm(desc=what, unit=" rows", unit_scale=True, delay=0.5, disable=hidden) as bar:
@@ -302,44 +299,43 @@ def _class_indices(labels: Any, classes: Sequence[str], table: Table, target: st
     return torch.from_numpy(numbers)
 
 
-def _learn_images(options: "TrainOptions") -> PreparedData:
-    """Read images by class, and scale each channel to mean 0 and standard deviation 1.
+def _learn_images(options: "TrainOptions", preprocessing: dict[str, Any] | None) -> PreparedData:
+    """Read images by class, and by default scale each channel to mean 0 and standard deviation 1.
 
     For intervals, the mean and the standard deviation are those of the centers.
     """
-    stats = ChannelStats()
-    classes = _check_classes(options, None)
-    parts = _images(options, options.size, options.channels, classes)
-    shown = _show_progress(parts, options.progress, "images")
-    data = _on_demand(options, classes, shown, stats)
+    given = preprocessing or {"size": options.size, "channels": options.channels}
+    classes = check_classes(options)
+    parts = show_progress(image_parts(options, given, classes), options.progress, "images")
+    data, stats = _on_demand(options, classes, parts, given.get("crop"))
     for name, count in zip(data.classes, data.counts, strict=True):
         if count == 0:
             found = f"{options.source}: no image of the class {name!r} can be read"
             raise ValueError(f"{found}. {data.unreadable[0]}")
     mean, std = stats.mean_and_std()
-    preprocessing = {"kind": "images", "channels": options.channels, "mean": mean, "std": std}
-    return _normalize(data, preprocessing)
+    return _normalize(data, {"kind": "images", "mean": mean, "std": std, **given})
 
 
 def _on_demand(
-    options: "DataOptions", classes: Sequence[str], parts: Iterator[Part], stats: ChannelStats
-) -> PreparedData:
-    """Return all images as inputs that are read again when they are used, and update ``stats``."""
+    options: "DataOptions", classes: Sequence[str], parts: Iterator[Part], crop: float | None
+) -> tuple[PreparedData, ChannelStats]:
+    """Return all images, which are decoded again when they are used, and their statistics."""
+    stats = ChannelStats()
     files: list[str] = []
     for data in parts:
         files += data.ids["file"]
         if len(data):
             stats.add(data.inputs)
             channels, *size = data.inputs.shape[1:]
-    about: Any = {"size": size, "channels": channels, "classes": classes, "keep": KEPT}
+    about: Any = {"size": size, "channels": channels, "classes": classes}
+    about |= {"keep": KEPT, "crop": crop}
     x = LazyImages(options.paths[0], upper=options.upper, files=files, **about)
     notes = list(data.notes)
     if not x.fits:
         limit = f"{KEPT / 2**30:g} GiB"
         notes.append(f"{options.source}: only {limit} of images stay in memory")
-    return PreparedData(
-        options.source, x, x.labels, classes, notes=notes, unreadable=data.unreadable
-    )
+    about = {"notes": notes, "unreadable": data.unreadable}
+    return PreparedData(options.source, x, x.labels, classes, **about), stats
 
 
 def _read_images(
@@ -352,11 +348,11 @@ def _read_images(
         found = f"--size is {options.size}, but the model resizes images to {format_size(size)}"
         raise ValueError(f"{found} pixels. Leave it out.")
     if classes is not None:
-        _check_classes(options, classes)
-    return _images(options, size, preprocessing["channels"], classes)
+        check_classes(options, classes)
+    return image_parts(options, preprocessing, classes)
 
 
-def _check_classes(options: "DataOptions", expected: Sequence[str] | None) -> Sequence[str]:
+def check_classes(options: "DataOptions", expected: Sequence[str] | None = None) -> Sequence[str]:
     """Return the expected classes, or those of the folders. Other folders raise an error."""
     first = options.paths[0]
     if first.is_file() and is_image(first.name):
@@ -366,14 +362,15 @@ def _check_classes(options: "DataOptions", expected: Sequence[str] | None) -> Se
         return tree.classes(expected)
 
 
-def _images(
-    options: "DataOptions", size: Size, channels: int, classes: Sequence[str] | None
+def image_parts(
+    options: "DataOptions", preprocessing: dict[str, Any], classes: Sequence[str] | None
 ) -> Iterator[Part]:
     """Yield images in [0, 1] as points or intervals, in batches."""
     step = options.batch_size or IMAGES
     with open_tree(options.paths[0]) as tree:
         notes, total, count = tree.notes, len(tree.images), 0
-    for x, files, sides in read_images(options.paths, size, channels, options.strict, step):
+    how = (preprocessing["size"], preprocessing["channels"], options.strict, step)
+    for x, files, sides in read_images(options.paths, *how, preprocessing.get("crop")):
         count += step
         yield Part(
             x,

@@ -78,11 +78,14 @@ def decode_all(
     channels: int,
     strict: bool = True,
     is_bound: bool = False,
+    crop: float | None = None,
 ) -> tuple[Bytes, list[str]]:
     """Decode files in parallel and update ``stats``.
 
     Returns the pixels ``(N, channels, height, width)`` and the files in their order. If ``strict``
-    is false, unreadable files are omitted. A bound cannot be scaled by its own range.
+    is false, unreadable files are omitted. A bound cannot be scaled by its own range. With
+    ``crop``, images are not stretched to the size: the result is this fraction of the largest
+    rectangle in the center of the image.
     """
     where = stats.where
     if channels not in (1, 3):
@@ -95,7 +98,7 @@ def decode_all(
 
     def decode(file: str) -> "_Picture | ValueError":
         try:
-            return _decode(read(file), sides, channels, is_bound)
+            return _decode(read(file), sides, channels, is_bound, crop)
         except (ImportError, MemoryError):
             raise
         except Exception as error:  # Pillow and zipfile raise errors of many kinds on damaged files
@@ -120,15 +123,19 @@ def decode_all(
 
 class _Picture(NamedTuple):
     pixels: Bytes  # (channels, height, width)
-    size: str  # in the file
+    size: str  # in the file, or of the crop
     changes: list[str]
 
 
-def _decode(raw: bytes, sides: Sequence[int] | None, channels: int, is_bound: bool) -> _Picture:
+def _decode(
+    raw: bytes, sides: Sequence[int] | None, channels: int, is_bound: bool, crop: float | None
+) -> _Picture:
     image_module = pillow()
     from PIL import ImageOps
 
     with image_module.open(io.BytesIO(raw)) as image:
+        if sides is not None and crop is not None:  # decodes large JPEG files at a lower resolution
+            image.draft(None, (round(2 * max(sides) / crop),) * 2)
         picture: Any = ImageOps.exif_transpose(image)
         changes = []
         if picture.mode.startswith(("I", "F")):
@@ -145,8 +152,11 @@ def _decode(raw: bytes, sides: Sequence[int] | None, channels: int, is_bound: bo
             picture = image_module.alpha_composite(white, picture)
         picture = picture.convert("L" if channels == 1 else "RGB")
     size = format_size((picture.height, picture.width))
-    if sides is not None:
+    if sides is not None and crop is None:
         picture = picture.resize((sides[1], sides[0]), image_module.Resampling.BILINEAR)
+    elif sides is not None and crop is not None:
+        options = {"method": image_module.Resampling.BICUBIC, "bleed": (1 - crop) / 2}
+        picture, size = ImageOps.fit(picture, (sides[1], sides[0]), **options), format_size(sides)
     pixels = np.asarray(picture)
     pixels = pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
     return _Picture(pixels, size, changes)

@@ -1,4 +1,4 @@
-"""Images in folders or zip archives, read at once or on demand.
+"""Images in folders or zip archives, read at once or in batches.
 
 Labelled images are in one folder per class. Two folders with the same file names are the bounds of
 intervals. Hidden files, ``__MACOSX`` and files without a suffix of an image are skipped.
@@ -7,28 +7,20 @@ intervals. Hidden files, ``__MACOSX`` and files without a suffix of an image are
 import os
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import get_worker_info
 
 from creinn.data.dataset import Dataset
 from creinn.data.decoding import SUFFIXES, Bytes, DecodeStats, Size, decode_all
-from creinn.data.transforms import PerChannel, normalize
 from creinn.interval import Interval
 from creinn.numerics import list_names, pluralize
 
-KEPT = 2**30
-"""The number of bytes of decoded images that are kept in memory by default."""
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
@@ -104,8 +96,8 @@ class Tree:
             parts = ", ".join(sorted(filled))
             raise ValueError(f"{where} is divided into {parts}: choose one of these folders.")
         order = tuple(sorted(filled) if expected is None else expected)
-        for folder in sorted(filled.difference(order)):
-            found = f"a folder {folder!r}, which is none of the classes {', '.join(order)}"
+        if unknown := sorted(filled.difference(order)):
+            found = f"a folder {unknown[0]!r}, which is none of the classes {', '.join(order)}"
             raise ValueError(f"{where} has {found}.")
         folders = {_class(name) for name in self.names if name.endswith("/")}
         if empty := sorted(folders - filled):
@@ -190,12 +182,14 @@ def read_images(
     channels: int = 3,
     strict: bool = True,
     count: int | None = None,
+    crop: float | None = None,
 ) -> Iterator[tuple[Tensor | Interval, list[str], list[DecodeStats]]]:
     """Yield images in [0, 1], their files and statistics, ``count`` or all at once.
 
-    Two paths are folders or zip archives of lower and upper bounds. Resizing keeps the order of the
-    bounds, but a lossy format such as JPEG may not. The statistics are for all images that have
-    been read. If ``strict`` is false, an unreadable image is left out of both bounds.
+    Two paths are folders or zip archives of lower and upper bounds. Resizing without ``crop`` keeps
+    the order of the bounds, but a lossy format such as JPEG may not. The statistics are for all
+    images that have been read. If ``strict`` is false, an unreadable image is left out of both
+    bounds.
     """
     with ExitStack() as stack:
         trees = [stack.enter_context(open_tree(Path(path))) for path in paths]
@@ -205,11 +199,10 @@ def read_images(
             found = f"{has} has {name}, but {lacks} has not"
             raise ValueError(f"{found}. Both must hold the same file names.")
         step, total = count or max(1, len(files)), 0
+        options = (size, channels, strict, len(trees) == 2, crop)
         for start in range(0, max(1, len(files)), step):
-            batch, sides = files[start : start + step], []
-            for tree, side in zip(trees, stats, strict=True):
-                options = (size, channels, strict, len(trees) == 2)
-                sides.append(decode_all(batch, tree.read, side, *options))
+            batch, sources = files[start : start + step], zip(trees, stats, strict=True)
+            sides = [decode_all(batch, tree.read, side, *options) for tree, side in sources]
             kept = sorted(set.intersection(*(set(names) for _, names in sides)))
             total += len(kept)
             pixels = [side[np.isin(names, kept)] for side, names in sides]
@@ -234,128 +227,3 @@ def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
         place = f"in {files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
         found = f"Bounds are out of order {place} the lower is {low[at]}, the upper {high[at]}"
         raise ValueError(f"{found}. Were the folders swapped, or stored as JPEG?")
-
-
-class LazyImages(TorchDataset[tuple[Any, int]]):
-    """Images in one folder per class, which are decoded on demand.
-
-    Items are pairs of an image ``(channels, height, width)`` in [0, 1] and its class index. The
-    first decoded images are kept in memory as bytes, so that small folders are decoded once.
-
-    Args:
-        path: Folder or zip archive with one folder per class.
-        size: Side in pixels, or height and width, to which images are resized.
-        channels: 3 for RGB, 1 for grey.
-        classes: Names and order of the classes. By default the sorted names of the folders.
-        upper: Folder or zip archive of upper bounds with the same file names. Items are then
-            intervals.
-        files: Paths of the images below ``path``. By default all images.
-        keep: Bytes of decoded images that are kept in memory, but not by workers of a DataLoader.
-
-    Raises:
-        FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no class folder with images or a class is unknown, or, for an item,
-            if its image is damaged.
-    """
-
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        size: int | Sequence[int],
-        channels: int = 3,
-        classes: Sequence[str] | None = None,
-        upper: str | Path | None = None,
-        files: Sequence[str] | None = None,
-        keep: int = KEPT,
-    ) -> None:
-        self.paths = [Path(path)] if upper is None else [Path(path), Path(upper)]
-        self.size, self.channels = (size, size) if isinstance(size, int) else tuple(size), channels
-        if files is None or classes is None:
-            with open_tree(self.paths[0]) as tree:
-                classes = tree.classes(classes)
-                files = tree.images if files is None else files
-        self.files, self.classes = list(files), tuple(classes)
-        self.labels = labels_of(files, classes)
-        self.mean: PerChannel = 0.0
-        self.std: PerChannel = 1.0
-        self._room = keep // prod((len(self.paths), *self.shape[1:]))  # in images
-        self._kept: dict[str, Bytes] = {}
-        self._archives: dict[tuple[int, Path], zipfile.ZipFile] = {}  # by process
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape ``(N, channels, height, width)``."""
-        return len(self.files), self.channels, *self.size
-
-    @property
-    def is_interval(self) -> bool:
-        """Whether items are intervals."""
-        return len(self.paths) == 2
-
-    @property
-    def fits(self) -> bool:
-        """Whether all images can be kept in memory."""
-        return len(self.files) <= self._room
-
-    def take(self, index: Tensor) -> "LazyImages":
-        """Return the images with these indices, in the order of the indices.
-
-        The images in memory are shared.
-        """
-        files = [self.files[row] for row in index.tolist()]
-        return self._with(files=files, labels=self.labels[index])
-
-    def normalized(self, mean: PerChannel, std: PerChannel) -> "LazyImages":
-        """Return normalized images; see :func:`creinn.data.normalize`."""
-        return self._with(mean=mean, std=std)
-
-    def digest(self) -> str:
-        """Return a short text that identifies the images."""
-        about = (self.files, self.labels.tolist(), self.shape, self.mean, self.std)
-        return f"checksum {zlib.crc32(repr(about).encode()):08x}"
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, rows: Sequence[int]) -> list[tuple[Any, int]]:  # called by DataLoader
-        pixels = torch.from_numpy(self._pixels([self.files[row] for row in rows]))
-        sides = (pixels.float() / 255).unbind(1)
-        x = normalize(Interval(*sides) if self.is_interval else sides[0], self.mean, self.std)
-        return [(x[at], int(self.labels[row])) for at, row in enumerate(rows)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_kept": {}, "_archives": {}}
-
-    def _with(self, **changes: Any) -> "LazyImages":
-        other = object.__new__(type(self))
-        other.__dict__ = vars(self) | changes
-        return other
-
-    def _pixels(self, files: Sequence[str]) -> Bytes:
-        """Return bytes ``(N, 1 or 2, channels, height, width)``.
-
-        Images that are not in memory are decoded.
-        """
-        found = {file: self._kept[file] for file in files if file in self._kept}
-        if new := [file for file in files if file not in found]:
-            sides = []
-            for path in self.paths:
-                options = (self.size, self.channels, True, self.is_interval)
-                stats = DecodeStats(str(path))
-                sides.append(decode_all(new, self._reader(path), stats, *options)[0])
-            found.update(zip(new, np.stack(sides, 1), strict=True))
-            room = 0 if get_worker_info() else self._room - len(self._kept)
-            self._kept.update((file, found[file].copy()) for file in new[: max(0, room)])
-        return np.stack([found[file] for file in files])
-
-    def _reader(self, path: Path) -> Callable[[str], bytes]:
-        if path.is_dir():
-            return lambda file: (path / file).read_bytes()
-        key = (os.getpid(), path)
-        if key not in self._archives:
-            self._archives[key] = zipfile.ZipFile(path)
-        return self._archives[key].read

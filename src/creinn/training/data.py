@@ -30,7 +30,7 @@ from creinn.classifier.inputs import (
     to_device,
 )
 from creinn.data.dataset import Dataset
-from creinn.data.images import LazyImages
+from creinn.data.lazy_images import LazyImages
 from creinn.distributed import all_sum, rank, world_size
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from creinn import CreINN, Interval, TrainConfig, fit, models
 from creinn.data import LazyImages, image_folder, normalize
-from creinn.data import images as readers
+from creinn.data import lazy_images as readers
 from creinn.data.images import read_images
 from creinn.data.transforms import ChannelStats
 from creinn.training.data import Rows
