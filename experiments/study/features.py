@@ -1,8 +1,7 @@
 """Evaluate all methods on stored features of a network.
 
 The input is the features of each feature layer and a linear head. The output is the predictions of
-all methods, plain
-scores and their numbers. The scripts for frozen and for fine-tuned networks use this module.
+all methods, plain scores and their numbers. The scripts for frozen and for fine-tuned networks use this module.
 """
 
 import json
@@ -165,8 +164,7 @@ def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
     """Compute the predictions of each method on all sets except the training rows, and the scale.
 
     The methods are the ordinary network, CreINN-D, last-layer Laplace for three or more classes,
-    and the credal wrapper of
-    its samples.
+    and the credal wrapper of its samples.
     """
     model = with_distance(kept, x, y)
     asked = {name: rows for name, rows in x.items() if name != "train"}

@@ -1,15 +1,16 @@
 """Evaluate CreINN-D and other scores on features of a network with ImageNet weights.
 
 EfficientNet-Lite0 computes the features of each image once, at 128 pixels. The features of all
-feature layers are
-stored. Then a linear head is fitted to 45,000 training images of CIFAR-10, with 5,000 held-out
-images. All methods use
-the same features. In each of five splits, two classes are left out of training and serve as near
-data. For X-rays of
-two classes, a sixth of the images is held out in each of five draws.
+feature layers are stored. Then a linear head is fitted to the training images of CIFAR-10, of which
+one in ten is held out. All methods use the same features. In each of five splits, two classes are
+left out of training and serve as near data. For X-rays of two classes, a sixth of the images is
+held out in each of five draws.
+
+With ``--credal``, the script compares credal methods only, with fewer images: 10,000 images for
+training and 2,000 of each far set. Use another ``--work`` directory.
 
     pip install "creinn[pretrained]"
-    python -m experiments.study.pretrained --data DIR [--work DIR] [--to FILE]
+    python -m experiments.study.pretrained --data DIR [--work DIR] [--to FILE] [--credal]
 """
 
 import argparse
@@ -26,6 +27,7 @@ from creinn.distance.feature_layers import HEAD
 from creinn.report.provenance import provenance
 from experiments.store import write_json
 from experiments.study import features
+from experiments.study.credal_baselines import ALPHA, EPOCHS, MEMBERS, credal_baselines
 from experiments.study.features import Kept, Sets, Source
 
 SIZE = 128
@@ -38,10 +40,15 @@ SETS = {
     "X-ray": Source("chest-xray", "test"),
     "X-ray train": Source("chest-xray", "train"),
 }
+FEWER = {
+    **SETS,
+    "train": Source("cifar10", "train", 10000),
+    **{name: Source(name.lower(), "test", 2000) for name in ("SVHN", "MNIST", "Fashion-MNIST")},
+}
 FAR = ("SVHN", "MNIST", "Fashion-MNIST", "X-ray")
 FAR_FROM_LUNGS = {"CIFAR-10": "test", **{name: name for name in FAR[:3]}}
 SPLITS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
-HELD_OUT = 5000
+HELD_OUT = 10  # one in ten training images
 DIVISIONS = 5  # for X-rays
 DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)  # values of the weight decay of the head
 
@@ -86,7 +93,7 @@ def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tu
     place = np.full(10, -1)
     place[keep] = range(len(keep))
     apart = np.zeros(len(labels), bool)
-    apart[features.shuffled(len(apart))[:HELD_OUT]] = True
+    apart[features.shuffled(len(apart))[: len(labels) // HELD_OUT]] = True
     known, known_test = np.isin(labels, keep), np.isin(truth, keep)
     x = {"train": train[known & ~apart], "held-out": train[known & apart], "test": test[known_test]}
     x |= {name: features.read_features(work, name)[0] for name in far}
@@ -102,6 +109,39 @@ def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tu
 def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[str, Any]:
     """Measure CIFAR-10 without some classes."""
     return {"left_out": list(left_out), **measured(*divided(left_out, work), work, decay)}
+
+
+def credal_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[str, Any]:
+    """Measure credal methods on CIFAR-10 without some classes."""
+    x, y = divided(left_out, work, FAR[:3])
+    widths = features.read_widths(work)
+    decay, weight, bias = best_head(x, y, 10 - len(left_out), widths[HEAD], decay)
+    kept = Kept(widths, weight, bias)
+    predictions = features.predict(kept, x, y)[0] | credal_baselines(kept, x, y)
+    rows = {name: len(of) for name, of in x.items()}
+    numbers = features.numbers(predictions, {}, y["test"])
+    return {"left_out": list(left_out), "decay": decay, "rows": rows, **numbers}
+
+
+def compare_credal(work: Path) -> dict[str, Any]:
+    """Compare credal methods on all splits, with the decay that is best for the first one."""
+    runs = [credal_split(SPLITS[0], work, None)]
+    runs += [credal_split(split, work, runs[0]["decay"]) for split in SPLITS[1:]]
+    configuration = {"alpha": ALPHA, "members": MEMBERS, "wrapper_epochs": EPOCHS}
+    mean, quality = features.averaged(runs), features.averaged_quality(runs)
+    return {"configuration": configuration, "splits": runs, "mean": mean, "quality": quality}
+
+
+def compare_all(work: Path) -> dict[str, Any]:
+    """Measure all methods and scores on CIFAR-10 and on X-rays."""
+    whole = one_split((), work, None)
+    splits = [one_split(split, work, whole["decay"]) for split in SPLITS]
+    divisions = [lungs(number, work) for number in range(DIVISIONS)]
+    record = {"ten_classes": whole}
+    for name, runs in (("", splits), ("lungs_", divisions)):
+        record |= {f"{name}splits": runs, f"{name}mean": features.averaged(runs)}
+        record |= {f"{name}quality": features.averaged_quality(runs)}
+    return record
 
 
 def lungs(number: int, work: Path) -> dict[str, Any]:
@@ -128,28 +168,27 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, default=Path("results/study/work"), help="where features are kept"
     )
-    parser.add_argument("--to", type=Path, default=Path("results/study/pretrained.json"))
+    parser.add_argument("--to", type=Path, help="file of the record")
+    parser.add_argument("--credal", action="store_true", help="compare credal methods only")
     options = parser.parse_args()
+    name, sets, compare = (
+        ("credal", FEWER, compare_credal) if options.credal else ("pretrained", SETS, compare_all)
+    )
+    command = "python -m experiments.study.pretrained --data DIR" + " --credal" * options.credal
     options.work.mkdir(parents=True, exist_ok=True)
     net = features.network()
-    for name, source in SETS.items():
-        features.extract(net, name, source, options.data, options.work, SIZE)
-    whole = one_split((), options.work, None)
-    splits = [one_split(split, options.work, whole["decay"]) for split in SPLITS]
-    divisions = [lungs(number, options.work) for number in range(DIVISIONS)]
-    record = {"places": features.read_widths(options.work), "ten_classes": whole}
-    for name, runs in (("", splits), ("lungs_", divisions)):
-        record |= {f"{name}splits": runs, f"{name}mean": features.averaged(runs)}
-        record |= {f"{name}quality": features.averaged_quality(runs)}
-    write_json(
-        options.to, {**provenance("python -m experiments.study.pretrained --data DIR"), **record}
-    )
-    for name in ("mean", "lungs_mean"):
-        for score, columns in record[name].items():
-            print(
-                f"{score:24s}",
-                *(f"{column} {found['mean']:.3f}" for column, found in columns.items()),
-            )
+    for place, source in sets.items():
+        features.extract(net, place, source, options.data, options.work, SIZE)
+    record = {
+        **provenance(command),
+        "images": {place: source._asdict() for place, source in sets.items()},
+        "places": features.read_widths(options.work),
+        **compare(options.work),
+    }
+    write_json(options.to or Path(f"results/study/{name}.json"), record)
+    for score, columns in record["mean"].items():
+        shown = (f"{column} {found['mean']:.3f}" for column, found in columns.items())
+        print(f"{score:24s}", *shown)
 
 
 if __name__ == "__main__":

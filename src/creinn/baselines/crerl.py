@@ -57,7 +57,7 @@ class CreRL(Classifier):
     def __init__(
         self,
         members: Sequence[SNN],
-        alpha: float = 0.9,
+        alpha: float = 0.95,
         tilt: float = 5.0,
         learning_rate: float = 1e-3,
         passes: int = 100,

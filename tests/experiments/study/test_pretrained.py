@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from creinn.classifier.methods import TIMES
 from creinn.distance.feature_layers import HEAD
 from experiments.study import features, finetuned, pretrained
 
@@ -45,7 +46,7 @@ def test_head_matches_logistic_regression():
 
 
 def test_single_split(work, monkeypatch):
-    monkeypatch.setattr(pretrained, "HELD_OUT", 300)
+    monkeypatch.setattr(pretrained, "HELD_OUT", 5)
     found = pretrained.one_split((0, 1), work, 0.01)
     assert found["quality"]["CreINN-D"]["accuracy"] > 0.9
     assert set(found["auroc"]["CreINN-D, EU"]) == {*pretrained.FAR, "near"}
@@ -69,6 +70,17 @@ def test_single_split(work, monkeypatch):
     everything = pretrained.one_split((), work, None)
     assert everything["decay"] in pretrained.DECAYS
     assert "near" not in everything["auroc"]["entropy"]
+
+
+def test_credal_methods(work):
+    found = pretrained.credal_split((0, 1), work, 0.01)
+    assert found["rows"] == {
+        **{"train": 1079, "held-out": 121, "test": 400, "near": 100},
+        **dict.fromkeys(pretrained.FAR[:3], 100),
+    }
+    for method in ("EffCre", f"CreRL {TIMES}8", f"credal wrapper {TIMES}5", "CreINN-D"):
+        assert found["quality"][method]["accuracy"] > 0.85, method
+        assert found["auarc"][f"{method}, TU"] > 0.9, method
 
 
 def test_x_rays_have_two_classes(work):
