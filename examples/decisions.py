@@ -33,7 +33,7 @@ for level in levels:
     sets = clf.predict_set(x[test], coverage=level)
     found = set_coverage(sets, y[test]).all
     sizes.append(np.bincount(sets.sum(1), minlength=11) / len(sets))
-    print(f"asked {level:.2f}, found {found.coverage:.3f} ({found.low:.3f} to {found.high:.3f})")
+    print(f"{level:.2f}: observed {found.coverage:.3f} ({found.low:.3f} to {found.high:.3f})")
 
 figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
 for k, (level, share) in enumerate(zip(levels, sizes, strict=True)):
