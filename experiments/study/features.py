@@ -18,7 +18,7 @@ from torch import Tensor
 from creinn import CreINN, models
 from creinn.baselines import LaplaceBNN
 from creinn.baselines.predictive import Predictive
-from creinn.classifier.calibration import Calibration
+from creinn.classifier.calibration import fit_conformal
 from creinn.classifier.network import find_feature_layers, outputs_and_logits
 from creinn.credal.credal_set import CredalSet
 from creinn.distance.feature_layers import HEAD, pooled
@@ -289,16 +289,14 @@ def conformal_sets(
     )
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for kind, score in COMPARED:
-        calibration = Calibration()
-        calibration.fit(kinds[kind]["test"][half], labels[half], AT, score=score)
+        conformal = fit_conformal(kinds[kind]["test"][half], labels[half], AT, score=score)
         new = {
             name: one[~half] if name == "test" else one
             for name, one in kinds[kind].items()
             if name != "held-out"
         }
         sets = {
-            name: one.with_conformal(calibration.conformal).classes("conformal")
-            for name, one in new.items()
+            name: one.with_conformal(conformal).classes("conformal") for name, one in new.items()
         }
         sizes = {name: round(float(of.sum(1).double().mean()), 4) for name, of in sets.items()}
         covered = round(float(sets["test"].gather(1, labels[~half, None]).double().mean()), 4)

@@ -176,16 +176,16 @@ def test_training_and_new_distance_remove_calibration(model):
     assert model.predict(x).conformal is None
 
 
-def test_temperature_is_refitted_on_request(model):
+@pytest.mark.parametrize("is_ensemble", [False, True])
+def test_fit_temperature(model, is_ensemble):
     x, y = blobs(200, seed=5)
     before = float(model.temperature.value)
+    model = Ensemble([model]) if is_ensemble else model
     model.calibrate(x, y)
-    assert float(model.temperature.value) == before
-    model.calibrate(x, y, temperature=True, by=torch.arange(200) % 2)
-    assert float(model.temperature.value) != before
-    assert len(model.calibration.conformal.scores) == 100
-    with pytest.raises(TypeError, match="temperature=True"):
-        model.calibrate(DataLoader(TensorDataset(x, y), 50), temperature=True)
+    model.fit_temperature(DataLoader(TensorDataset(x, y), 50))
+    part = model.members[0] if is_ensemble else model
+    assert float(part.temperature.value) != before
+    assert not model.calibration.is_fitted
 
 
 def test_calibration_does_not_change_probabilities(model):

@@ -9,6 +9,7 @@ from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import compile as compiled
 from creinn import nn as inn
 from creinn.classifier import fitted_on
+from creinn.credal.abstention import NoThresholdError
 from distance_cases import blobs, ordinary
 
 pytestmark = pytest.mark.filterwarnings("ignore:The distance is not used")
@@ -272,14 +273,15 @@ def test_failed_calibration_does_not_change_model(is_ensemble):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     expected = model.predict(x).classes("conformal")
     with pytest.raises(ValueError, match="999"):
-        model.calibrate(x, y, coverage=0.999, temperature=True)
+        model.calibrate(x, y, coverage=0.999)
     with pytest.raises(ValueError, match="margin"):
-        model.calibrate(x, y, score="margin", temperature=True)
+        model.calibrate(x, y, score="margin")
+    with pytest.raises(NoThresholdError):
+        model.calibrate(x, y, coverage=0.8, max_error=0.001)
     with pytest.raises(ValueError, match="target"):
-        model.calibrate(x, torch.where(torch.arange(200) == 3, 7, y), temperature=True)
-    for row in range(4):
-        with pytest.raises(ValueError, match="nan"):  # in either half of the rows
-            model.calibrate(x.index_fill(0, torch.tensor(row), torch.nan), y, temperature=True)
+        model.calibrate(x, torch.where(torch.arange(200) == 3, 7, y))
+    with pytest.raises(ValueError, match="nan"):
+        model.calibrate(x.index_fill(0, torch.tensor(2), torch.nan), y)
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())

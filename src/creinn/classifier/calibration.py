@@ -1,10 +1,13 @@
-"""Conformal calibration that a model saves with its weights.
+"""Calibrations that a model saves with its weights.
 
-The mathematics is in :mod:`creinn.credal.conformal`.
+The mathematics is in :mod:`creinn.credal.conformal`, :mod:`creinn.credal.margin` and
+:mod:`creinn.credal.abstention`.
 """
 
+import json
 import warnings
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,9 +15,9 @@ from torch import Tensor
 
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import as_classes
+from creinn.credal.abstention import MEASURES, Abstention, fit_abstention
 from creinn.credal.conformal import (
     SCORES,
-    By,
     Conformal,
     check_groups,
     check_share,
@@ -28,90 +31,135 @@ from creinn.credal.margin import UNITS, margin_score
 from creinn.credal.probability import check_distributions
 from creinn.numerics import shorten_list
 
-_SCORES = (*SCORES, *UNITS)
-_BY: tuple[By | None, ...] = (None, "class", "groups")
-_COVERAGE_UNIT = 10**9  # the coverage is saved as a multiple of 1e-9
+DEFAULT_COVERAGE = 0.95
+_NAME = "the calibration data"
 
 
 class Calibration(torch.nn.Module):
-    """Scores and settings of a calibration.
+    """Conformal calibration and limits for abstention of a model.
 
-    All buffers are empty until :meth:`fit` is called. They contain integers, so that a cast of the
-    model does not change them.
+    They are saved as JSON in the ``state_dict``, so that a cast of the model does not change them.
     """
-
-    bits: Tensor  # (n,): the bits of the scores in float64
-    groups: Tensor  # (n,)
-    setting: Tensor  # (6,): coverage, score, by, random, and the bits of usual mass and rounding
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("bits", "groups", "setting"):
-            self.register_buffer(name, torch.empty(0, dtype=torch.long))
+        self.conformal: Conformal | None = None
+        self.abstention: Abstention | None = None
         self.fitted_on = FittedOn()
 
     @property
     def is_fitted(self) -> bool:
         """Whether there is a calibration."""
-        return len(self.setting) > 0
-
-    @property
-    def conformal(self) -> Conformal | None:
-        """Calibration for credal sets, ``None`` if there is no calibration."""
-        if not self.is_fitted:
-            return None
-        coverage, score, by, random, usual, rounding = self.setting.tolist()
-        scores = self.bits.cpu().view(torch.float64)
-        fixed = _SCORES[score], _BY[by], coverage / _COVERAGE_UNIT, bool(random)
-        numbers = _from_bits(usual), _from_bits(rounding)
-        return Conformal(scores, self.groups.cpu(), *fixed, *numbers)
+        return self.conformal is not None or self.abstention is not None
 
     def reset(self) -> None:
-        """Remove the calibration."""
-        for name in ("bits", "groups", "setting"):
-            setattr(self, name, getattr(self, name).new_empty(0))
+        """Remove the calibrations."""
+        self.conformal = self.abstention = None
         self.fitted_on.parts = {}
 
-    @torch.no_grad()
-    def fit(
-        self,
-        prediction: CredalSet,
-        labels: Any,
-        coverage: float = 0.95,
-        by: Any = None,
-        score: str | None = None,
-        random: bool = False,
+    def update(
+        self, conformal: Conformal | None, abstention: Abstention | None, now: dict[str, int]
     ) -> None:
-        """Compute the scores of predictions; see :meth:`CredalClassifier.calibrate`."""
-        labels = torch.as_tensor(labels)
-        if labels.is_floating_point():
-            score = _check_choice("deviation" if score is None else score, UNITS)
-            labels = _as_distributions(labels, prediction)
-            scores = margin_score(prediction.lower, prediction.upper, labels, score)
-            usual = 0.0
-        else:
-            labels = as_classes(
-                labels, prediction.num_classes, "the calibration data", len(prediction)
-            )
-            score = _check_choice("lower" if score is None else score, SCORES)
-            scores, usual = _class_scores(prediction, labels, score, random)
-        groups = _as_groups(by, labels, score)
-        check_enough(groups, check_share("coverage", coverage), by is not None)
-        kind = _BY.index("class" if isinstance(by, str) else None if by is None else "groups")
-        device = self.setting.device
-        self.bits = scores.cpu().double().view(torch.long).to(device)
-        self.groups = groups.to(device)
-        numbers = _to_bits(usual), _to_bits(torch.finfo(prediction.lower.dtype).eps)
-        setting = (
-            round(coverage * _COVERAGE_UNIT), _SCORES.index(score), kind, int(random), *numbers,
-        )  # fmt: skip
-        self.setting = torch.tensor(setting, device=device)
+        """Replace the calibrations that are given, and remove others that are stale.
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("bits", "groups", "setting"):
-            if (values := state_dict.get(prefix + name)) is not None:
-                setattr(self, name, torch.empty_like(values, device=self.setting.device))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        Args:
+            conformal: The new conformal calibration.
+            abstention: The new limits.
+            now: The hashes of the parts of the model.
+        """
+        if self.fitted_on.changes(now):
+            self.reset()
+        self.conformal = conformal or self.conformal
+        self.abstention = abstention or self.abstention
+        self.fitted_on.parts = now
+
+    def get_extra_state(self) -> Tensor:
+        """Return the calibrations as the bytes of a JSON text."""
+        found = {"conformal": self.conformal, "abstention": self.abstention}
+        parts = {name: None if one is None else asdict(one) for name, one in found.items()}
+        text = json.dumps(parts, default=Tensor.tolist)
+        return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the calibrations from a ``state_dict``."""
+        parts = json.loads(state.cpu().numpy().tobytes())
+        conformal, abstention = parts["conformal"], parts["abstention"]
+        self.conformal = self.abstention = None
+        if conformal is not None:
+            conformal["scores"] = torch.tensor(conformal["scores"], dtype=torch.float64)
+            conformal["groups"] = torch.tensor(conformal["groups"], dtype=torch.long)
+            self.conformal = Conformal(**conformal)
+        if abstention is not None:
+            limits, groups = abstention.pop("limits"), abstention.pop("groups")
+            groups = None if groups is None else tuple(groups)
+            self.abstention = Abstention(tuple(limits), groups, **abstention)
+
+
+@torch.no_grad()
+def fit_conformal(
+    prediction: CredalSet,
+    labels: Any,
+    coverage: float = DEFAULT_COVERAGE,
+    by: Any = None,
+    score: str | None = None,
+    random: bool = False,
+) -> Conformal:
+    """Compute the scores of predictions; see :meth:`CredalClassifier.calibrate`."""
+    labels = torch.as_tensor(labels)
+    if labels.is_floating_point():
+        score = _check_choice("deviation" if score is None else score, UNITS)
+        labels = _as_distributions(labels, prediction)
+        scores, usual = margin_score(prediction.lower, prediction.upper, labels, score), 0.0
+    else:
+        labels = as_classes(labels, prediction.num_classes, _NAME, len(prediction))
+        score = _check_choice("lower" if score is None else score, SCORES)
+        scores, usual = _class_scores(prediction, labels, score, random)
+    groups = _as_groups(by, labels, score)
+    check_enough(groups, check_share("coverage", coverage), by is not None)
+    return Conformal(
+        scores.cpu().double(),
+        groups,
+        score,
+        "class" if isinstance(by, str) else None if by is None else "groups",
+        coverage,
+        random,
+        usual,
+        torch.finfo(prediction.lower.dtype).eps,
+    )
+
+
+@torch.no_grad()
+def fit_limits(
+    prediction: CredalSet,
+    labels: Any,
+    max_error: float,
+    confidence: float,
+    measure: str = "total",
+    groups: Any = None,
+) -> Abstention:
+    """Find the limits for abstention; see :meth:`CredalClassifier.calibrate`."""
+    labels = as_classes(labels, prediction.num_classes, _NAME, len(prediction))
+    is_error = prediction.label != labels.to(prediction.label.device)
+    ranking = prediction.ranking(measure)
+    return fit_abstention(ranking, is_error, max_error, confidence, measure, groups)
+
+
+def split_by(by: Any, coverage: float | None, max_error: float | None) -> tuple[Any, str]:
+    """Return ``"class"``, the groups or ``None``, and the uncertainty that ranks the rows.
+
+    Raises:
+        ValueError: If ``by`` has no meaning for what is calibrated.
+    """
+    if not isinstance(by, str):
+        return by, "total"
+    if by == "class" and (coverage is not None or max_error is None):
+        return by, "total"
+    if by in MEASURES and max_error is not None:
+        return None, by
+    raise ValueError(
+        f"by must be 'class' for a coverage, one of {', '.join(map(repr, MEASURES))} for max_error, "
+        f"or the group of each row, got {by!r}."
+    )
 
 
 def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
@@ -167,8 +215,6 @@ def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
         return torch.zeros(rows, dtype=torch.long)
     if not isinstance(by, str):
         return check_groups(by, torch.Size([rows]))
-    if by != "class":
-        raise ValueError(f"by must be 'class', or the number of each row's group, found {by!r}.")
     if score in UNITS:
         raise ValueError("by='class' needs classes, but the labels are distributions.")
     return labels.cpu().long()
@@ -182,11 +228,3 @@ def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
         )
     check_distributions(labels, "label")
     return labels.to(prediction.lower)
-
-
-def _to_bits(number: float) -> int:
-    return int(torch.tensor(number, dtype=torch.float64).view(torch.long))
-
-
-def _from_bits(bits: int) -> float:
-    return float(torch.tensor(bits).view(torch.float64))

@@ -1,12 +1,11 @@
-"""Cache of compiled models, invalidated when weights, layers or options change.
+"""Cache of compiled models, invalidated when tensors, layers or options change.
 
-A compiled model is valid while :func:`fingerprint` is unchanged. A write through ``Tensor.data`` or
-a NumPy view, or inside an object other than a list, tuple, dict or set, does not change it;
-:func:`clear` removes the compiled model then. Copies, ``state_dict`` and saved files do not contain
-the cache. Several threads may use it at the same time.
+A compiled model is valid while the types of the layers, their options, and the identities and
+version counters of all parameters and buffers are unchanged. Writes through ``Tensor.data`` and
+changes of other Python objects are not detected, and need :func:`clear`. Copies, ``state_dict`` and
+saved files do not contain the cache. Several threads may use it at the same time.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,8 +16,7 @@ from torch.utils.weak import WeakIdRef
 
 from creinn.classifier.network import LOCK, has_global_hooks, has_hooks
 
-_MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))  # mode, tensors, modules and hooks
-_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class _CacheEntry(NamedTuple):
@@ -72,11 +70,14 @@ def clear(model: torch.nn.Module) -> None:
 
 
 def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return a value that changes if predictions in eval mode can change.
-
-    The docstring of this module describes the exceptions.
-    """
-    return structure(module), versions(module), _options(module), _class_attributes(module)
+    """Return a value that changes if the rule of this file invalidates the compiled form."""
+    options = [
+        (name, value)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if _is_plain(value)
+    ]
+    return structure(module), versions(module), options
 
 
 def structure(module: torch.nn.Module) -> tuple[Any, ...]:
@@ -103,7 +104,10 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
         >>> versions(layer) == before
         False
     """
-    return tuple(map(_version, _tensors(module)))
+    return tuple(
+        (WeakIdRef(tensor), tensor.data_ptr(), None if tensor.is_inference() else tensor._version)
+        for tensor in _tensors(module)
+    )
 
 
 def has_versions(module: torch.nn.Module) -> bool:
@@ -114,58 +118,10 @@ def has_versions(module: torch.nn.Module) -> bool:
     return not any(tensor.is_inference() for tensor in _tensors(module))
 
 
-def _options(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return the attributes of all parts.
-
-    Tensors, modules, hooks and the mode are excluded. Numbers, strings and containers of these are
-    compared by value, other objects by identity.
-    """
-    return tuple(
-        (name, _comparable(value))
-        for part in module.modules()
-        for name, value in vars(part).items()
-        if name not in _MODULE_ATTRIBUTES
-    )
-
-
-def _class_attributes(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return the class attributes of all parts, including methods.
-
-    The attributes are compared by identity.
-    """
-    bases = {
-        base: None
-        for kind in {type(part): None for part in module.modules()}
-        for base in kind.__mro__[: kind.__mro__.index(torch.nn.Module)]
-    }
-    return tuple(_ById(vars(base).values()) for base in bases)
-
-
-class _ById(tuple[Any, ...]):
-    """Tuple whose entries are compared by identity."""
-
-    __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        assert isinstance(other, _ById)
-        return len(self) == len(other) and all(map(operator.is_, self, other))
-
-
-def _comparable(value: Any) -> Any:
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if isinstance(value, Tensor):
-        return _version(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return kind, *map(_comparable, value)
-    if isinstance(value, dict):
-        return kind, *((key, _comparable(entry)) for key, entry in value.items())
-    try:
-        return WeakIdRef(value)
-    except TypeError:  # objects without weak references, such as dtypes
-        return kind, id(value)
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
 
 
 def _tensors(module: torch.nn.Module) -> list[Tensor]:
@@ -176,11 +132,6 @@ def _tensors(module: torch.nn.Module) -> list[Tensor]:
         for tensor in (*part._parameters.values(), *part._buffers.values())
         if tensor is not None
     ]
-
-
-def _version(tensor: Tensor) -> tuple[Any, ...]:
-    version = None if tensor.is_inference() else tensor._version
-    return WeakIdRef(tensor), tensor.data_ptr(), version
 
 
 def _is_customized(model: torch.nn.Module) -> bool:

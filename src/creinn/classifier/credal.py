@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -12,10 +11,16 @@ from torch import Tensor
 import creinn
 from creinn.classifier import compile_cache
 from creinn.classifier.base import Classifier, Inputs, Missing, common_classes, is_training
-from creinn.classifier.calibration import Calibration
+from creinn.classifier.calibration import (
+    DEFAULT_COVERAGE,
+    Calibration,
+    fit_conformal,
+    fit_limits,
+    split_by,
+)
 from creinn.classifier.fitted_on import FittedOn, clear_hashes, digest
-from creinn.classifier.inputs import as_inputs, find_not_finite, labelled_batches, take
-from creinn.classifier.temperature import Temperature
+from creinn.classifier.inputs import labelled_batches
+from creinn.credal.abstention import Abstention
 from creinn.credal.conformal import Conformal
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import cross_entropy
@@ -166,7 +171,8 @@ class CredalClassifier(Classifier):
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
         prediction: Any = super()._predict_batch(batch, missing, first)
-        return prediction.with_conformal(self.current_conformal())
+        prediction = prediction.with_conformal(self.current_conformal())
+        return prediction.with_abstention(self.current_abstention())
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)
@@ -177,48 +183,44 @@ class CredalClassifier(Classifier):
         self,
         x: Inputs | Iterable[Any],
         y: Any = None,
-        coverage: float = 0.95,
+        coverage: float | None = None,
         by: Any = None,
         score: str | None = None,
         random: bool = False,
-        temperature: bool = False,
-        batch_size: int = 256,
+        max_error: float | None = None,
+        confidence: float = 0.95,
     ) -> Any:
-        """Calibrate the predictions by split conformal prediction.
+        """Calibrate the predictions with rows that were not used for training or model selection.
 
-        The sets of classes that ``classes("conformal")`` returns have a guaranteed coverage. For
-        rows from the same distribution as the calibration rows, the set of classes contains the
-        true class with a probability of at least ``coverage``; see :mod:`creinn.credal.conformal`.
-        **There is no guarantee under distribution shift.** The calibration is removed by training,
-        and it is not valid after other changes of the model.
-
-        For rows with missing values, see :meth:`calibrate_predictions`.
+        With ``coverage``, ``classes("conformal")`` contains the true class of a new row with this
+        probability; see :mod:`creinn.credal.conformal`. With ``max_error``, the error rate among
+        the ``accepted`` rows is at most this rate; see :mod:`creinn.credal.abstention`. **There is
+        no guarantee under distribution shift.** A calibration is removed by training, and it is not
+        valid after other changes of the model.
 
         Args:
-            x: The inputs, which must not have been used for training or model selection, or a
-                Dataset or DataLoader of pairs.
-            y: The classes ``(N,)`` of the rows, or ``None`` if ``x`` contains them. If ``y`` are
-                distributions ``(N, K)``, for example of several annotators, the credal sets
-                ``s.widened()`` contain the true distribution with this probability.
-            coverage: The coverage. ``classes("conformal", coverage=...)`` uses another one.
+            x: The inputs, or a Dataset or DataLoader of pairs.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. If they are distributions
+                ``(N, K)``, for example of annotators, ``widened()`` contains the distribution of a
+                new row with probability ``coverage``.
+            coverage: The coverage; 0.95 if there is no ``max_error``.
             by: ``"class"`` for the coverage of each class, or group numbers ``(N,)`` for the
-                coverage of each group, which ``classes("conformal", groups=...)`` needs as well.
-                The sets of groups with too few rows contain all classes.
-            score: ``"lower"`` (default) or ``"dominance"`` for scores of the intervals; ``"lac"``,
-                ``"aps"`` or ``"raps"`` for scores of the intersection probability. For
-                distributions ``"deviation"`` (default), a margin proportional to the standard
-                deviation of a vote, or ``"additive"``; see :mod:`creinn.credal.margin`.
-            random: Whether to randomize the sets, so that the coverage is exactly ``coverage``. It
-                can still be higher for ``score="lower"`` and for groups with too few rows; see
+                guarantees in each group, which ``classes`` and ``accept`` need as ``groups``. With
+                ``max_error`` also the uncertainty that ranks the rows: ``"total"`` (default),
+                ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
+            score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``. For
+                distributions a name of :data:`creinn.credal.margin.UNITS`, by default
+                ``"deviation"``.
+            random: Whether to randomize the sets of classes, so that the coverage is exact; see
                 :class:`creinn.credal.conformal.Conformal`.
-            temperature: Whether to fit the temperature to one half of the rows, and to calibrate
-                with the other half.
-            batch_size: The number of rows per batch, unless ``x`` contains batches.
+            max_error: The largest error rate among accepted rows.
+            confidence: The probability of the guarantee for ``max_error``.
 
         Returns:
             The model.
 
         Raises:
+            NoThresholdError: If ``max_error`` cannot be guaranteed with these rows.
             ValueError: If there are too few rows, or if an argument is not valid.
             TypeError: If the data have another type.
 
@@ -226,42 +228,47 @@ class CredalClassifier(Classifier):
             >>> from creinn import CreINN, models
             >>> _ = torch.manual_seed(0)
             >>> x, y = torch.randn(300, 2), torch.arange(300) % 3
-            >>> model = CreINN(models.mlp(2, 3)).eval().calibrate(x, y, coverage=0.9)
+            >>> model = CreINN(models.mlp(2, 3)).eval()
+            >>> model = model.calibrate(x, y, coverage=0.9, max_error=0.8)
             >>> contains = model.predict(x).classes("conformal")[torch.arange(300), y]
-            >>> contains.double().mean().item() >= 0.9
-            True
+            >>> contains.double().mean().item() >= 0.9, model.predict(x).accepted.any().item()
+            (True, True)
         """
-        with _unchanged_on_error(self):
-            if temperature:
-                if y is not None and (found := find_not_finite(as_inputs(x))):
-                    raise ValueError(f"{found}. Impute or drop it.")
-                x, y, by = self._fit_temperatures(x, y, by, batch_size)
-            labels: list[Tensor] = []
+        labels: list[Tensor] = []
 
-            def inputs() -> Iterator[tuple[Inputs]]:
-                data, name = x if y is None else (x, y), "the calibration data"
-                for batch, found in labelled_batches(data, batch_size, name):
-                    labels.append(torch.as_tensor(found))
-                    yield (batch,)
+        def inputs() -> Iterator[tuple[Inputs]]:
+            data, name = x if y is None else (x, y), "the calibration data"
+            for batch, found in labelled_batches(data, 256, name):
+                labels.append(torch.as_tensor(found))
+                yield (batch,)
 
-            prediction = self.predict(inputs(), batch_size)
-            return self.calibrate_predictions(
-                prediction, torch.cat(labels), coverage, by, score, random
-            )
+        prediction = self.predict(inputs())
+        return self.calibrate_predictions(
+            prediction, torch.cat(labels), coverage, by, score, random, max_error, confidence
+        )
 
     def calibrate_predictions(
         self,
         prediction: CredalSet,
         labels: Any,
-        coverage: float = 0.95,
+        coverage: float | None = None,
         by: Any = None,
         score: str | None = None,
         random: bool = False,
+        max_error: float | None = None,
+        confidence: float = 0.95,
     ) -> Any:
         """Calibrate the model with its own current predictions; see :meth:`calibrate`."""
-        self.calibration.fit(prediction, labels, coverage, by, score, random)
+        group_by, measure = split_by(by, coverage, max_error)
+        conformal = abstention = None
+        if coverage is not None or max_error is None:
+            coverage = DEFAULT_COVERAGE if coverage is None else coverage
+            conformal = fit_conformal(prediction, labels, coverage, group_by, score, random)
+        if max_error is not None:
+            groups = None if isinstance(group_by, str) else group_by
+            abstention = fit_limits(prediction, labels, max_error, confidence, measure, groups)
         clear_hashes()
-        self.calibration.fitted_on.parts = self.part_hashes()
+        self.calibration.update(conformal, abstention, self.part_hashes())
         return self
 
     def part_hashes(self) -> dict[str, int]:
@@ -277,15 +284,18 @@ class CredalClassifier(Classifier):
         return self.calibration.is_fitted and not self._calibration_changes()
 
     def current_conformal(self) -> Conformal | None:
-        """Return the calibration for predictions, or ``None`` if there is none.
+        """Return the conformal calibration, which raises an error when used if it is stale."""
+        return self._marked_if_stale(self.calibration.conformal)
 
-        If the model has changed since the calibration, the result raises an error when it is used.
-        """
-        conformal = self.calibration.conformal
-        if conformal is None or not (names := self._calibration_changes()):
-            return conformal
+    def current_abstention(self) -> Abstention | None:
+        """Return the limits for abstention, which raise an error when used if they are stale."""
+        return self._marked_if_stale(self.calibration.abstention)
+
+    def _marked_if_stale(self, found: Any) -> Any:
+        if found is None or not (names := self._calibration_changes()):
+            return found
         return replace(
-            conformal,
+            found,
             stale=f"The calibration is not valid any more. Changed since it was fitted: "
             f"{', '.join(names)}. Call model.calibrate(x, y) with held-out data, and predict again.",
         )
@@ -300,22 +310,6 @@ class CredalClassifier(Classifier):
     def _calibration_changes(self) -> list[str]:
         fitted_on = self.calibration.fitted_on
         return fitted_on.changes(self.part_hashes()) if fitted_on.parts else []
-
-    def _fit_temperatures(self, x: Any, y: Any, by: Any, batch_size: int) -> tuple[Any, Any, Any]:
-        """Fit the temperatures to half of the rows, and return the other half."""
-        if y is None or torch.as_tensor(y).is_floating_point():
-            raise TypeError(
-                "temperature=True needs inputs and classes as tensors: "
-                "calibrate(x, y, temperature=True)."
-            )
-        y = torch.as_tensor(y)
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-        first, rest = order.tensor_split(2)
-        for part in getattr(self, "members", [self]):
-            part.temperature.is_on = True
-            part._fit_temperature((take(x, first), y[first]), batch_size)
-        is_grouped = by is not None and not isinstance(by, str)
-        return take(x, rest), y[rest], torch.as_tensor(by)[rest] if is_grouped else by
 
 
 class Ensemble(CredalClassifier):
@@ -348,6 +342,13 @@ class Ensemble(CredalClassifier):
         """Whether the distances of all members are fitted and current."""
         return all(member.distance_is_current for member in self.members)
 
+    def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> "Ensemble":
+        """Fit the temperature of each member; see :meth:`CreINN.fit_temperature`."""
+        for member in self.members:
+            member.fit_temperature(x, y, batch_size)
+        self.calibration.reset()
+        return self.eval()
+
     def forward(self, x: Inputs) -> CredalSet:
         """Return the combined credal set of each row."""
         sets = [member(x) for member in self.members]
@@ -359,25 +360,3 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     *others, last = (repr(choice) for choice in get_args(choices))
     if value not in get_args(choices):
         raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")
-
-
-@contextmanager
-def _unchanged_on_error(model: torch.nn.Module) -> Iterator[None]:
-    """Restore temperatures, calibrations and training modes if an error is raised."""
-    modes = [(part, part.training) for part in model.modules()]
-    parts = [part for part in model.modules() if isinstance(part, Calibration | Temperature)]
-    buffers = [dict(part._buffers) for part in parts]
-    hashes = [(part, part.parts) for part in model.modules() if isinstance(part, FittedOn)]
-    switches = [(part, part.is_on) for part in parts if isinstance(part, Temperature)]
-    try:
-        yield
-    except BaseException:
-        for module, mode in modes:
-            module.training = mode
-        for part, values in zip(parts, buffers, strict=True):
-            part._buffers.update(values)
-        for mark, before in hashes:
-            mark.parts = before
-        for temperature, is_on in switches:
-            temperature.is_on = is_on
-        raise

@@ -353,6 +353,23 @@ class CreINN(CredalClassifier):
         clear_hashes()
         self.distance_fitted_on.parts = self.part_hashes()
 
+    def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> "CreINN":
+        """Fit the temperature to held-out data, and turn it on.
+
+        A later :meth:`calibrate` needs other rows.
+
+        Args:
+            x: The inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
+            batch_size: The number of rows per batch, unless the data contain batches.
+
+        Returns:
+            The model in eval mode.
+        """
+        self.temperature.is_on = True
+        self._fit_temperature(x if y is None else (x, y), batch_size)
+        return self
+
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
         """Fit the temperature, if it is on, and return data that can be iterated again."""

@@ -192,4 +192,5 @@ def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
     narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices
     sets = [every[fill * len(rows) + rows] for fill in narrowest]
     mean = torch.stack([s.probabilities for s in sets]).mean(0)
-    return CredalSet.envelope(sets).with_label(mean.argmax(-1)).with_conformal(every.conformal)
+    wide = CredalSet.envelope(sets).with_label(mean.argmax(-1))
+    return wide.with_conformal(every.conformal).with_abstention(every.abstention)
