@@ -124,7 +124,7 @@ def test_distant_values_are_clipped(run, model, wine, tmp_path):
     frame.to_csv(tmp_path / "new.csv", index=False)
     done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.code == 0, done.err
-    assert "column 'alcohol': 1 number far from" in done.out
+    assert "column 'alcohol': 1 distant number" in done.out
     assert pd.read_csv(tmp_path / "p.csv").set[1] == "class_0|class_1|class_2"
 
 

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from creinn.cli import sources
+from creinn.cli.predict import ParquetWriter
 
 TEN_ROWS = ("--batch-size", "5")
 
@@ -73,7 +76,7 @@ def test_unknown_categories_are_counted_over_chunks(run, tmp_path, in_parts):
         "x",
     )
     assert pd.read_csv(tmp_path / "p.csv", dtype=str).x[12] == "1.50"  # as it is written
-    assert "column 'k': 2 values not seen in training, first 'w' in row 13" in done.out
+    assert "column 'k': 2 unknown values, first 'w' in row 13" in done.out
     rows[58] = "one,u,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
     done = run(
@@ -113,6 +116,14 @@ def test_parquet_in_and_out(run, model, wine, tmp_path, in_parts):
         run("evaluate", tmp_path / "m", tmp_path / "t.parquet", "--out", tmp_path / "e.json").code
         == 0
     )
+
+
+def test_column_types_of_first_chunk(tmp_path):
+    with open(tmp_path / "t.parquet", "wb") as file, closing(ParquetWriter(file)) as writer:
+        writer.write(pd.DataFrame({"name": [None, None], "n": pd.array([1, None], "Int64")}))
+        writer.write(pd.DataFrame({"name": ["a"], "n": pd.array([3], "Int64")}))
+    found = pq.read_table(tmp_path / "t.parquet").to_pydict()
+    assert found == {"name": [None, None, "a"], "n": [1, None, 3]}
 
 
 def test_interval_pairs(run, interval_model, wine, tmp_path, in_parts):

@@ -49,12 +49,6 @@ def test_frequent_marker_in_categories_is_ambiguous(mark):
     assert isinstance(numbers, Number)
 
 
-def test_possible_missing_value_markers_are_noted():
-    column, note = learn(["unknown"] * 4 + ["u", "v"] * 18)
-    assert "unknown" in column.categories
-    assert "'unknown' (4)" in note
-
-
 # Numbers.
 
 
@@ -63,13 +57,13 @@ def test_decimal_commas_are_detected_and_noted():
     encoder, notes = TableEncoder.fit([table(Reading(separator=";"), **columns, y=Y40)], "y")
     assert "'0,5' is 0.5" in notes[0]
     x = encoder.columns[0]
-    assert encoder.number_format == (",", ".")
+    assert encoder.decimal == ","
     assert x.mean == pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)]))
     assert encoder.columns[1].mean == pytest.approx(1119.75)
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
     with pytest.raises(ValueError, match=r"decimal='\.'"):  # never 35
         copy.encode([table(x=["3.5"], z=["1"])])
-    point = table(Reading(decimal=".", thousands="none"), x=["3.5"], z=["1"])
+    point = table(Reading(decimal="."), x=["3.5"], z=["1"])
     expected = (3.5 - x.mean) / x.scale
     np.testing.assert_allclose(copy.encode([point])[0][0][0, 0], expected, rtol=1e-6)
 
@@ -100,20 +94,11 @@ def test_numbers_with_units_raise(texts):
     assert isinstance(encoder.columns[0], Category)
 
 
-KEYS = {
-    "in order": [str(7000 + 13 * i**2) for i in range(40)],
-    "dense": [str(i * 27 % 41 + 5) for i in range(40)],
-    "id": [str((i * 27 % 41) ** 4) for i in range(40)],
-}
-
-
-@pytest.mark.parametrize("kind", KEYS)
-def test_keys_are_noted(kind):
-    name = "user_id" if kind == "id" else "x"
-    assert f"drop='{name}'" in learn(KEYS[kind], name)[1]
-    assert "drop=" not in learn(KEYS["id"])[1]
-    assert "drop=" not in learn(["5", *KEYS[kind][1:-1], "5"], name)[1]  # one twice
-    assert "drop=" not in learn([text + ".5" for text in KEYS[kind]], name)[1]
+def test_increasing_integers_are_noted():
+    keys = [str(7000 + 13 * i**2) for i in range(40)]
+    assert "drop='x'" in learn(keys)[1]
+    assert "drop=" not in learn([*keys[:-1], "5"])[1]
+    assert "drop=" not in learn([text + ".5" for text in keys])[1]
 
 
 def test_numbers_in_two_formats_are_ambiguous():
@@ -134,7 +119,7 @@ def test_numbers_in_two_formats_are_ambiguous():
 def test_dates_are_converted_to_numbers():
     days = [f"{day:02}.{month:02}.2021" for month in (3, 4) for day in range(1, 21)]
     column, note = learn([*days[:-1], None])
-    assert "1 March 2021" in note
+    assert "01 March 2021" in note
     assert (column.form, column.first) == ("%d.%m.%Y", "2021-03-01 00:00:00")
     (x, missing) = column.encode(table(x=["08.03.2022", None]))  # a Tuesday
     parts = x * np.array(column.scales) + np.array(column.means)
@@ -188,7 +173,6 @@ def test_time_of_day_and_time_zones():
     column, note = learn(cells)
     assert isinstance(column, Date)
     assert column.width == 6
-    assert "zone" not in note
     late, early = (
         column.encode(table(x=[f"2021-03-01 {hour}"]))[0] * column.scales + column.means
         for hour in ("18:00", "06:00")
@@ -196,8 +180,7 @@ def test_time_of_day_and_time_zones():
     np.testing.assert_allclose(late[4:], [-1, 0], atol=1e-6)
     np.testing.assert_allclose(early[4:], [1, 0], atol=1e-6)
     zoned, note = learn([f"{cell}:00+02:00" for cell in cells[:39]] + [f"{cells[39]}:00"])
-    assert "'+02:00' (39)" in note
-    assert "'no zone' (1)" in note
+    assert "UTC" in note
     assert zoned.first == "2021-02-28 22:00:00"
 
 
@@ -229,5 +212,4 @@ def test_memory_of_many_categories():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert x.shape == (rows, 101)
-    assert x.dtype == np.float32
     assert peak < 4 * x.nbytes

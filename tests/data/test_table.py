@@ -6,12 +6,10 @@ import pytest
 
 from creinn.data.table import (
     MARKS,
-    PLAIN,
-    NumberFormat,
     Reading,
     Table,
-    describe_format,
-    detect_format,
+    describe_numbers,
+    detect_decimal,
     parse_numbers,
 )
 
@@ -31,8 +29,8 @@ def test_default_missing_value_markers():
 
 
 def test_extend_auto_markers():
-    assert Reading(("auto", "-9")).marks == (*MARKS, "-9")
-    assert Reading(()).marks == ()
+    assert Reading(("auto", "-9")).marks == [*MARKS, "-9"]
+    assert Reading(()).marks == []
     np.testing.assert_array_equal(
         table("-9", "?", missing=("auto", "-9")).numbers("x"), [np.nan] * 2
     )
@@ -70,67 +68,57 @@ def test_missing_columns():
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "value"),
+    ("decimal", "text", "value"),
     [
-        (PLAIN, "1.5", 1.5),
-        (PLAIN, "1,5", None),
-        (NumberFormat(",", "none"), "-1,5e3", -1500),
-        (NumberFormat(",", "none"), ",5", 0.5),
-        (NumberFormat(",", "none"), "1.5", None),
-        (NumberFormat(",", "."), "1.234.567,5", 1234567.5),
-        (NumberFormat(",", "."), "1.5", None),  # not a group of three digits
-        (NumberFormat(",", "."), "1234,5", 1234.5),
-        (NumberFormat(".", ","), "22,967", 22967),
-        (NumberFormat(".", ","), "1,23", None),
-        (NumberFormat(".", ","), ",", None),
-        (NumberFormat(".", "'"), "1'234.5", 1234.5),
-        (NumberFormat(",", " "), "1\u202f234,5", 1234.5),
+        ("auto", "1.5", 1.5),
+        ("auto", "1,5", None),
+        ("auto", "1,500", None),
+        (",", "-1,5e3", -1500),
+        (",", ",5", 0.5),
+        (",", "1.234.567,5", 1234567.5),
+        (",", "1.5", None),  # not a group of three digits
+        (",", "1234,5", 1234.5),
+        (",", "1\u202f234,5", 1234.5),
+        (".", "22,967", 22967),
+        (".", "1,23", None),
+        (".", ",", None),
+        (".", "1'234.5", 1234.5),
+        (".", "1.5", 1.5),
     ],
 )
-def test_number_formats(form, text, value):
+def test_number_formats(decimal, text, value):
     expected = [np.nan if value is None else value, np.nan]
-    np.testing.assert_array_equal(parse_numbers([text, None], form), expected)
+    np.testing.assert_array_equal(parse_numbers([text, None], decimal), expected)
 
 
 @pytest.mark.parametrize(
     ("separator", "columns", "expected"),
     [
-        (";", [["3,5", "22,967"], ["1", "2"]], NumberFormat(",", "none")),
-        (";", [["22,967", "967"]], NumberFormat(",", "none")),
-        (",", [["22,967", "967"], ["3.5", "1"]], NumberFormat(".", ",")),
-        (";", [["1.234,5"], ["1.234", "17"]], NumberFormat(",", ".")),
-        (";", [["1.5", "2.5"], ["x", "y"]], PLAIN),
-        (",", [["1", "2"], []], PLAIN),
-        (";", [["1,5"], ["2,5"], ["3.14"]], NumberFormat(",", "none")),
-        (",", [["1", "?", "2"]], PLAIN),
-        (",", [], PLAIN),
+        (";", [["3,5", "22,967"], ["1", "2"]], ","),
+        (";", [["22,967", "967"]], ","),
+        (",", [["22,967", "967"], ["3.5", "1"]], "."),
+        (";", [["1.234,5"], ["1.234", "17"]], ","),
+        (";", [["1.5", "2.5"], ["x", "y"]], "auto"),
+        (";", [["1.234", "2.345"]], "auto"),  # plain numbers come first
+        (",", [["1", "2"], []], "auto"),
+        (";", [["1,5"], ["2,5"], ["3.14"]], ","),
+        (",", [["1", "?", "2"]], "auto"),
+        (",", [], "auto"),
     ],
 )
-def test_formats_are_detected(separator, columns, expected):
+def test_decimal_marks_are_detected(separator, columns, expected):
     series = [pd.Series(column, dtype=object) for column in columns]
-    assert detect_format(series, Reading(separator=separator)) == expected
+    assert detect_decimal(series, Reading(separator=separator)) == expected
+    assert detect_decimal(series, Reading(separator=separator, decimal=".")) == "."
 
 
-def candidates(decimal, thousands):
-    return Reading(separator=",", decimal=decimal, thousands=thousands).formats()
+def test_invalid_decimal_mark():
+    with pytest.raises(ValueError, match="decimal="):
+        Reading(decimal=";")
 
 
-def test_formats_with_given_markers():
-    assert set(candidates(".", "none")) == {PLAIN}
-    assert candidates(",", ".") == [NumberFormat(",", ".")]
-    assert {form.decimal for form in candidates(",", "auto")} == {","}
-    assert candidates(",", "'") == [NumberFormat(",", "'")]
-    for decimal, thousands, token in (
-        (";", "auto", "decimal="),
-        (".", "x", "thousands="),
-        (",", ",", "thousands="),
-    ):
-        with pytest.raises(ValueError, match=token):
-            candidates(decimal, thousands)
-
-
-def test_describe_formats():
+def test_describe_numbers():
     cells = pd.Series(["1", None, "1.234"], dtype=object)
-    assert "'1.234' is 1234" in describe_format(cells, NumberFormat(",", "."))
-    assert describe_format(cells, PLAIN) == ""
-    assert describe_format(pd.Series(["1", "2"], dtype=object), NumberFormat(",", "none")) == ""
+    assert "'1.234' is 1234" in describe_numbers(cells, ",")
+    assert describe_numbers(cells, "auto") == ""
+    assert describe_numbers(pd.Series(["1", "2"], dtype=object), ",") == ""

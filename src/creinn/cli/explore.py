@@ -97,7 +97,7 @@ def _read(model: Any, parts: Iterable[Part], chosen: Any) -> _Rows:
                 used = TableEncoder.from_json(model.preprocessing).columns
                 present = [tables[0].cells(column.name).notna() for column in used]
                 complete = pd.concat(present, axis=1).all(axis=1).to_numpy()
-                columns, missing = tables[0].columns[:MOST_COLUMNS], data.missing
+                columns, missing = list(tables[0].frame)[:MOST_COLUMNS], data.missing
                 cells += _cells(tables, columns)
                 names += [f"row {row}" for row in np.asarray(data.ids["row"])[here]]
             else:

@@ -70,7 +70,6 @@ class DataOptions:
     decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
     size: int | None = option(None, "data", "Side in pixels of images; by default as in training.")
     separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
-    thousands: str = setting("auto", "data", "Thousands separator, or none; auto detects it.")
     encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
     comment: str = setting("", "data", "Character that starts a comment, such as #.")
     strict: bool = setting(False, "data", "Whether an unreadable image is an error.")

@@ -1,7 +1,7 @@
 """``creinn predict``: write the class, bounds and uncertainties of each input."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -12,7 +12,7 @@ from creinn.cli.options import PredictOptions
 from creinn.cli.parsing import check_outputs, options_yaml
 from creinn.cli.sources import predict_parts
 from creinn.credal.credal_set import CredalSet
-from creinn.data.reading import ParquetWriter, is_parquet
+from creinn.data.reading import is_parquet, load_pyarrow
 from creinn.device import choose_device
 from creinn.evaluation import summary
 from creinn.files import new_file, write_bytes
@@ -30,7 +30,7 @@ def predict(options: PredictOptions) -> int:
     with new_file(options.out) as file, ExitStack() as stack:
         write: Callable[[pd.DataFrame], None] = partial(_append_csv, file)
         if is_parquet(options.out):
-            write = stack.enter_context(ParquetWriter(file)).write
+            write = stack.enter_context(closing(ParquetWriter(file))).write
         for data, prediction in predict_parts(model, options):
             write(prediction_table(prediction, model.class_names, data.ids, options.rule))
             count += len(prediction)
@@ -70,6 +70,30 @@ def prediction_table(
     if both := names.keys() & columns:
         raise ValueError(f"--keep {', '.join(both)}: the predictions have a column of that name.")
     return pd.DataFrame({**names, **columns})
+
+
+class ParquetWriter:
+    """Writer of chunks of rows. The first chunk determines the types of the columns."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._pa, self._pq = load_pyarrow()
+        self._file = file
+        self._writer: Any = None
+
+    def write(self, frame: pd.DataFrame) -> None:
+        """Append the rows of a frame."""
+        pa = self._pa
+        rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        if self._writer is None:
+            texts = {pa.null(), pa.large_string()}  # an empty column, or texts of pandas
+            fields = [f.with_type(pa.string()) if f.type in texts else f for f in rows.schema]
+            self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
+        self._writer.write_table(rows.cast(self._writer.schema))
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if self._writer is not None:
+            self._writer.close()
 
 
 def _append_csv(file: BinaryIO, table: pd.DataFrame) -> None:

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from creinn.data.columns import ColumnStats
 from creinn.data.dataset import Dataset
 from creinn.data.decoding import format_size
-from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
+from creinn.data.encoder import Counts, TableEncoder, find_classes, labelled_rows
 from creinn.data.features import Missing
 from creinn.data.images import is_image, is_tree, labels_of, open_tree, read_images
 from creinn.data.lazy_images import KEPT, LazyImages
@@ -202,20 +201,17 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
     tables: Tables = [read_table(path, reading) for path in options.paths]
     first, target = tables[0], options.target
     if target is None:
-        known = ", ".join(first.columns)
+        known = ", ".join(map(str, first.frame))
         raise ValueError(f"--target is required: the column of the classes, one of {known}.")
-    if len(first) == 1:
-        found = f"{first.name} must have at least two rows, but it only has line 2"
-        raise ValueError(f"{found}. Pass separator= or encoding= if the file has more.")
     tables, labels, dropped = labelled_rows(tables, target, options.drop_unlabelled)
     encoder, notes = TableEncoder.fit(
         tables, target, options.drop, options.categorical, options.max_categories
     )
     classes, class_notes = find_classes(labels, target, options.max_classes)
     features, _ = encoder.encode(tables)
-    missing = Missing.fit(torch.from_numpy(np.concatenate(features)), encoder.widths)
+    missing = Missing.fit(torch.cat(features), encoder.widths)
     preprocessing = {"kind": "table", **encoder.to_json()}
-    preprocessing |= {"marks": list(reading.marks), "missing": missing.to_json()}
+    preprocessing |= {"marks": reading.marks, "missing": missing.to_json()}
     return PreparedData(
         options.source,
         _inputs(features, missing),
@@ -239,7 +235,8 @@ def _read_tables(
     classes: Sequence[str] | None,
     whole: bool = False,
 ) -> Iterator[Part]:
-    encoder, stats = TableEncoder.from_json(preprocessing), dict[str, ColumnStats]()
+    encoder = TableEncoder.from_json(preprocessing)
+    counts: Counts = {}
     missing = Missing.from_json(preprocessing["missing"])
     reading = _reading(options, _marks(options, preprocessing))
     kept_columns = getattr(options, "keep", ())
@@ -261,7 +258,7 @@ def _read_tables(
             labels = _class_indices(texts, classes, tables[0], encoder.target)
             dropped += len(chunk[0]) - len(texts)
         first = tables[0]
-        features, notes = encoder.encode(tables, stats)
+        features, notes = encoder.encode(tables, counts)
         if dropped:
             notes.append(f"{first.name}: {pluralize(dropped, 'row')} without a class dropped")
         ids: dict[str, Any] = {"row": first.frame.index + 1}
@@ -281,13 +278,13 @@ def _read_tables(
 
 
 def _reading(options: "DataOptions", marks: Sequence[str], dayfirst: bool | None = None) -> Reading:
-    names = ("separator", "decimal", "thousands", "encoding", "comment")
+    names = ("separator", "decimal", "encoding", "comment")
     given = {name: getattr(options, name) for name in names}
     return Reading(tuple(marks), **given, dayfirst=dayfirst)
 
 
-def _inputs(features: Sequence[Any], missing: Missing) -> Tensor | Interval:
-    points, *upper = map(torch.from_numpy, features)
+def _inputs(features: Sequence[Tensor], missing: Missing) -> Tensor | Interval:
+    points, *upper = features
     return missing.intervals(points, *upper) if upper else points
 
 

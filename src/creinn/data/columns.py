@@ -6,35 +6,22 @@ result for a table is an array ``(N, width)`` in single precision. Missing cells
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
-from creinn.data.table import (
-    AUTO,
-    UNIT,
-    UNIT_ADVICE,
-    Floats,
-    Table,
-    Tables,
-    check_cells,
-    list_counts,
-    parse_numbers,
-)
+from creinn.data.table import Array, Table, Tables, check_cells, parse_numbers
 from creinn.numerics import pluralize
 
 Features = npt.NDArray[np.float32]
 
 _FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
-_DAY_FIRST, _MONTH_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y"), ("%m/%d/%Y", "%m-%d-%Y")
-_LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
+_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
-_DOUBTFUL = {"n.a.", "na", "nan", "nil", "none", "null", "<na>", "missing", "unknown"}
-_REPLACED = ", replaced by all plausible values"
-_KEY_ROWS = 20  # fewer distinct integers are not reported as a key
+_KEY_ROWS = 20  # fewer increasing integers are not reported as a key
 
 
 @dataclass(frozen=True)
@@ -57,15 +44,12 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories with one indicator for each category.
-
-    Rare categories share one indicator.
-    """
+    """A column of categories with one indicator for each category."""
 
     kind: ClassVar[str] = "category"
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # whether rare categories were merged; otherwise unknown ones are all 0
+    other: bool = False  # whether rare categories share an indicator; otherwise they are all 0
 
     @property
     def width(self) -> int:
@@ -114,49 +98,30 @@ Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant;
 
 
 def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int) -> Fitted:
-    """Fit the encoder of a column.
-
-    The encoder is ``None`` if the column is empty or constant.
-    """
+    """Fit the encoder of a column, which is ``None`` if the column is empty or constant."""
     table, remarks = tables[0], list[str]()
     present = table.cells(name).dropna()
-    is_typed = len(present) > 0 and not categorical
-    if is_typed and len(tables) == 1 and (zero := _leading_zero(present)):
-        remarks.append(f"categories, because of leading zeros such as {zero!r}")
-    elif is_typed and np.isfinite(parse_numbers(present, table.reading.number_format)).any():
+    texts = present.drop_duplicates().astype(str)
+    zeros = texts[texts.str.fullmatch(r"0\d+")]
+    if categorical or not len(texts):
+        pass
+    elif len(tables) == 1 and len(zeros) and texts.str.fullmatch(r"\d+").all():
+        remarks = [f"categories, because of leading zeros such as {zeros.iloc[0]!r}"]
+    elif np.isfinite(parse_numbers(present, table.reading.decimal)).any():
         check_cells(tables, name, is_number=True)
         return _fit_number(tables, name)
-    elif is_typed:
+    elif advice := table.advice(texts, all):
+        found = f"{table.name}, column {name!r}: {texts.iloc[0]!r} is not a plain number"
+        raise ValueError(f"{found}.{advice} Pass categorical={name!r} for categories.")
+    elif form := _date_form(table, name, texts):
         check_cells(tables, name)
-        _check_not_numbers(table, name, present)
-        if date_form := _date_form(table, name, present):
-            return _fit_date(table, name, date_form)
-        if present.astype(str).str.match(_LIKE_DATE).all():
-            found = f"categories such as {present.iloc[0]!r}, because not all are dates of one"
-            remarks.append(f"{found} format; use ISO 8601 or days with years of four digits")
+        return _fit_date(table, name, form)
+    elif texts.str.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b").all():
+        found = f"categories such as {texts.iloc[0]!r}, because not all are dates of one format"
+        remarks = [f"{found}; use ISO 8601 or days with years of four digits"]
     check_cells(tables, name)
     column, others = _fit_category(table, name, max_categories)
     return column, remarks + others
-
-
-def _leading_zero(cells: pd.Series) -> str | None:
-    """Return a text with a leading zero, as in postal codes, if all cells are digits."""
-    texts = cells.drop_duplicates().astype(str)
-    zeros = texts[texts.str.fullmatch(r"0\d+")]
-    has_digits = cells.dtype == object and texts.str.fullmatch(r"\d+").all()
-    return zeros.iloc[0] if has_digits and len(zeros) else None
-
-
-def _check_not_numbers(table: Table, name: str, cells: pd.Series) -> None:
-    """Raise a ``ValueError`` for numbers with units or with another decimal mark."""
-    texts, advice = cells.drop_duplicates().astype(str), ""
-    if all(map(UNIT.fullmatch, texts)):
-        advice = UNIT_ADVICE
-    elif any(np.isfinite(parse_numbers(texts, form)).all() for form in AUTO.formats()):
-        advice = f"The numbers were read with decimal={table.reading.number_format.decimal!r}."
-    if advice:
-        found = f"{table.name}, column {name!r}: {texts.iloc[0]!r} is not a plain number"
-        raise ValueError(f"{found}. {advice} Pass categorical={name!r} for categories.")
 
 
 def _fit_number(tables: Tables, name: str) -> Fitted:
@@ -165,7 +130,6 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     scaling, (outliers,) = fit_scaling(known[:, None])
-    column = Number(name, *(float(part[0]) for part in scaling))
     remarks = missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
@@ -174,18 +138,10 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
             f"{found}, more than {OUTLIER} interquartile ranges from the median, not used for mean "
             "and standard deviation, and clipped"
         )
-    if _is_key(values[: len(tables[0])], name):
-        remarks.append(f"distinct integers in all rows; if they are a key, pass drop={name!r}")
-    return column, remarks
-
-
-def _is_key(values: Floats, name: str) -> bool:
-    """Return whether the values are distinct integers that are dense, in order or named."""
-    n = len(values)
-    if n < _KEY_ROWS or (values != values.round()).any() or len(np.unique(values)) < n:
-        return False
-    is_named = name.lower().endswith(("id", "key", "index", "number", "nr", "no"))
-    return is_named or pd.Series(values).is_monotonic_increasing or bool(np.ptp(values) < 10 * n)
+    steps = np.diff(values[: len(tables[0])])
+    if len(steps) >= _KEY_ROWS and (steps > 0).all() and (values == values.round()).all():
+        remarks.append(f"increasing integers; if they are a key, pass drop={name!r}")
+    return Number(name, *(float(part[0]) for part in scaling)), remarks
 
 
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
@@ -193,12 +149,11 @@ def parse_dates(cells: pd.Series, form: str) -> pd.Series:
     return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 
-def _date_form(table: Table, name: str, cells: pd.Series) -> str | None:
-    """Return the format of dates that fits all cells, or ``None``."""
-    texts = cells.drop_duplicates().astype(str)
+def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
+    """Return the format of dates that fits all texts, or ``None``."""
     if not texts.str.match(r"\d+[-/.]\d+").all():
         return None
-    forms = ["ISO8601", *(day + t for day in (*_DAY_FIRST, *_MONTH_FIRST) for t in _TIMES)]
+    forms = ["ISO8601", *(day + time for day in _DATES for time in _TIMES)]
     found = {form: parse_dates(texts, form) for form in forms}
     found = {form: times for form, times in found.items() if times.notna().all()}
     dayfirst = table.reading.dayfirst
@@ -216,7 +171,7 @@ def _date_form(table: Table, name: str, cells: pd.Series) -> str | None:
     return allowed[0]
 
 
-def _date_parts(times: pd.Series, first: str) -> Floats:
+def _date_parts(times: pd.Series, first: str) -> Array:
     when = times.dt
     days = (times - pd.Timestamp(first)) / pd.Timedelta(days=1)
     hour = (when.hour + when.minute / 60) * (2 * np.pi / 24)
@@ -227,37 +182,28 @@ def _date_parts(times: pd.Series, first: str) -> Floats:
 def _fit_date(table: Table, name: str, form: str) -> Fitted:
     from sklearn.preprocessing import StandardScaler  # prediction does not need it
 
-    cells = table.cells(name).dropna().astype(str)
+    cells = table.cells(name).dropna()
     times = parse_dates(cells, form)
     first = str(times.min())
     if times.nunique() == 1:
         return None, [f"it is {first} in all rows, so it is left out"]
-    has_time = bool((times != times.dt.normalize()).any())
-    scaler = StandardScaler().fit(_date_parts(times, first)[:, : 6 if has_time else 4])
+    width = 6 if (times != times.dt.normalize()).any() else 4
+    scaler = StandardScaler().fit(_date_parts(times, first)[:, :width])
     column = Date(name, form, first, tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist()))
-    shown = f"{cells.iloc[0]!r} is {times.iloc[0].day} {times.iloc[0]:%B %Y}"
-    hour = ", and hour as sine and cosine" if has_time else ""
-    remarks = [f"dates, {shown}; features are year, month, weekday, days since the first{hour}"]
-    zones = cells.str.extract(r"\d:\d\d.*?(Z|[+-]\d\d:?\d\d)$")[0].fillna("no zone")
-    if (zones != "no zone").any():
-        found = list_counts(zones.value_counts())
-        remarks.append(f"time zones {found}; times are converted to UTC")
-    return column, remarks + missing_remarks(table, name)
+    shown = f"{cells.iloc[0]!r} is {times.iloc[0]:%d %B %Y}, in UTC if it has a time zone"
+    hour = ", and hour as sine and cosine" if width == 6 else ""
+    remark = f"dates, {shown}; features are year, month, weekday, days since the first{hour}"
+    return column, [remark, *missing_remarks(table, name)]
 
 
 def _fit_category(table: Table, name: str, most: int) -> Fitted:
-    _check_frequent_marks(table, name)
+    remarks = missing_remarks(table, name, is_category=True)
     counts = pd.Series(table.texts(name), dtype=object).value_counts()
     if len(counts) < 2:
         found = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
         return None, [f"it is {found}, so it is left out"]
     ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
     column = Category(name, tuple(sorted(ordered.index[:most])), len(counts) > most)
-    remarks = missing_remarks(table, name)
-    doubtful = counts[[text.casefold() in _DOUBTFUL for text in counts.index]]
-    if len(doubtful):
-        found = f"{list_counts(doubtful)} may mark missing values"
-        remarks.append(f"{found}; pass missing= if they do")
     remarks += case_remarks(counts.index)
     if len(counts) > max(20, len(table) // 2):
         found = f"{len(counts)} categories in {len(table)} rows"
@@ -267,20 +213,6 @@ def _fit_category(table: Table, name: str, most: int) -> Fitted:
     return column, remarks
 
 
-def _check_frequent_marks(table: Table, name: str) -> None:
-    """Raise a ``ValueError`` if a default missing-value mark is a frequent category."""
-    given, marks = table.reading.missing, table.reading.marks
-    counts = table.count_missing(name).drop("empty", errors="ignore")
-    for mark, count in counts.items() if "auto" in given else ():
-        if count > _FREQUENT * len(table) and mark not in given:
-            others = ",".join(text for text in marks if text != mark)
-            raise ValueError(
-                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
-                f"missing='auto,{mark}' if it marks missing values, or missing='{others}' if it is "
-                "a category."
-            )
-
-
 def case_remarks(names: Iterable[str]) -> list[str]:
     """Return a remark on names that differ only in case, if there are any."""
     texts = pd.Series(sorted(names, key=str.casefold), dtype=object)
@@ -288,40 +220,31 @@ def case_remarks(names: Iterable[str]) -> list[str]:
     return [f"names that differ in case only: {found}"] if found else []
 
 
-def missing_remarks(table: Table, name: str) -> list[str]:
-    """Return a remark on missing values with the count of each mark, if there are any."""
-    counts = table.count_missing(name)
-    marks = [f"{mark if mark == 'empty' else repr(mark)} {n}" for mark, n in counts.items()]
-    found = f"{pluralize(int(counts.sum()), 'missing value')} ({', '.join(marks)})"
-    return [found + _REPLACED] if marks else []
+def missing_remarks(table: Table, name: str, is_category: bool = False) -> list[str]:
+    """Return a remark on missing values with the count of each mark, if there are any.
+
+    A default mark that is frequent in a column of categories raises a ``ValueError``.
+    """
+    counts, given = table.count_missing(name), table.reading.missing
+    for mark, count in counts.drop("empty", errors="ignore").items() if is_category else ():
+        if count > _FREQUENT * len(table) and mark not in given:
+            others = ",".join(text for text in table.reading.marks if text != mark)
+            raise ValueError(
+                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
+                f"missing='auto,{mark}' if it marks missing values, or missing='{others}' if it is "
+                "a category."
+            )
+    marks = ", ".join(f"{mark!r} {count}" for mark, count in counts.items())
+    found = f"{pluralize(int(counts.sum()), 'missing value')} ({marks})"
+    return [f"{found}, replaced by all plausible values"] if marks else []
 
 
-@dataclass
-class ColumnStats:
-    """Counts of missing cells, unknown categories and clipped numbers in all chunks."""
-
-    missing: int = 0
-    unknown: int = 0  # cells with a category that has no feature
-    first_unknown: str = ""
-    clipped: int = 0
-
-    def update(self, column: Column, table: Table, features: Features) -> None:
-        """Count the cells of another chunk."""
-        self.missing += int(np.isnan(features[:, 0]).sum())
-        if isinstance(column, Number):
-            limits = np.array([column.low, column.high], np.float32)
-            self.clipped += int(np.isin(features, limits).sum())
-        if isinstance(column, Category) and len(rows := np.flatnonzero(~features.any(1))):
-            first = f"first {table.texts(column.name)[rows[0]]!r} in {table.row(rows[0])}"
-            self.first_unknown = self.first_unknown or first
-            self.unknown += len(rows)
-
-    def remarks(self) -> list[str]:
-        """Return remarks on all chunks."""
-        found = {
-            f"{pluralize(self.missing, 'missing value')}{_REPLACED}": self.missing,
-            f"{pluralize(self.clipped, 'number')} far from training rows, clipped": self.clipped,
-            f"{pluralize(self.unknown, 'value')} not seen in training, {self.first_unknown}; "
-            "treated as none of the known categories": self.unknown,
-        }
-        return [text for text, count in found.items() if count]
+def cells_to_report(column: Column, features: Features) -> dict[str, Array]:
+    """Return the cells that are reported, as masks by the name of such a cell."""
+    masks: dict[str, Any] = {"missing value": np.isnan(features[:, 0])}
+    if isinstance(column, Number):
+        limits = np.array([column.low, column.high], np.float32)
+        masks["distant number"] = np.isin(features[:, 0], limits)
+    if isinstance(column, Category):
+        masks["unknown value"] = ~features.any(1)
+    return masks

@@ -1,8 +1,7 @@
 """Encoder of tables, and the classes of a target column.
 
-The encoder is fitted to one table, or to lower and upper bounds. It returns the features
-``(N, features)``, with NaN for missing cells, and notes on what was detected, omitted or unknown.
-It is saved as plain JSON.
+The encoder is fitted to one table, or to lower and upper bounds, and is saved as plain JSON. It
+returns notes on what was detected, omitted or unknown.
 """
 
 import json
@@ -11,27 +10,26 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from creinn.data.columns import (
     Category,
     Column,
-    ColumnStats,
     Date,
-    Features,
     Number,
     case_remarks,
+    cells_to_report,
     fit_column,
 )
 from creinn.data.table import (
-    PLAIN,
-    NumberFormat,
+    Array,
     Reading,
     Tables,
-    Texts,
     check_cells,
     check_pair,
-    describe_format,
-    detect_format,
+    describe_numbers,
+    detect_decimal,
     list_counts,
     parse_numbers,
 )
@@ -40,25 +38,27 @@ from creinn.numerics import list_names, pluralize
 Names = Collection[str]
 Notes = list[str]
 
+Counts = dict[tuple[str, str], tuple[int, str]]
+"""The number of cells to report and the first of them, by column and name of such a cell."""
+
 _KINDS: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
+_EFFECTS = {
+    "missing value": "replaced by all plausible values",
+    "distant number": "far from training rows and clipped",
+    "unknown value": "not seen in training and treated as none of the known categories",
+}
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
 _FEW_ROWS = 5  # a number with fewer rows is probably not a class
 
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Encoders of the columns of a training table, in their order.
-
-    Example:
-        >>> encoder = TableEncoder("y", (Number("age", 40.0, 10.0), Category("sex", ("f", "m"))))
-        >>> encoder.widths
-        [1, 2]
-    """
+    """Encoders of the columns of a training table, and values for missing cells."""
 
     target: str | None  # the column of the classes
     columns: tuple[Column, ...]  # the columns that are features
     ignored: tuple[str, ...] = ()  # the columns that are dropped, constant or empty
-    number_format: NumberFormat = PLAIN  # of the training table
+    decimal: str = "auto"  # the decimal mark of the training table
 
     @classmethod
     def fit(
@@ -69,11 +69,10 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Fit the encoder to one table or two tables of bounds.
+        """Fit the encoder to one table or two tables of bounds, and return it with notes.
 
-        Returns the encoder and notes. The columns in ``categorical`` are categories even if they
-        contain numbers or dates. If a column has more than ``max_categories``, the rare categories
-        are merged.
+        The columns in ``categorical`` are categories even if they contain numbers or dates. If a
+        column has more than ``max_categories``, the rare categories are merged.
         """
         check_pair(tables)
         first = tables[0]
@@ -81,27 +80,24 @@ class TableEncoder:
             first.check_column(name)
         if max_categories < 2:
             raise ValueError(f"max_categories= must be at least 2, got {max_categories}.")
+        used = [name for name in first.frame if name != target and name not in drop]
+        decimal = detect_decimal([first.cells(name) for name in used], first.reading)
+        tables = _with_decimal(tables, decimal)
         notes = [note for table in tables for note in table.notes]
-        ignored = [name for name in first.columns if name in drop]
-        used = [name for name in first.columns if name != target and name not in drop]
-        form = detect_format([first.cells(name) for name in used], first.reading)
-        tables = _with_format(tables, form)
         columns: list[Column] = []
         for name in used:
             column, remarks = fit_column(tables, name, name in categorical, max_categories)
+            columns += [column] if column is not None else []
             if remarks:
                 notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
-            if column is None:
-                ignored.append(name)
-            else:
-                columns.append(column)
         if not columns:
             raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
         numbers = (first.cells(column.name) for column in columns if isinstance(column, Number))
-        examples = filter(None, (describe_format(cells, form) for cells in numbers))
+        examples = filter(None, (describe_numbers(cells, decimal) for cells in numbers))
         notes += [f"{first.name}: {example}" for example in list(examples)[:1]]
-        form = tables[0].reading.number_format
-        return cls(target, tuple(columns), tuple(ignored), form), notes
+        kept = {target, *(column.name for column in columns)}
+        ignored = tuple(name for name in first.frame if name not in kept)
+        return cls(target, tuple(columns), ignored, decimal), notes
 
     @property
     def widths(self) -> list[int]:
@@ -110,37 +106,36 @@ class TableEncoder:
 
     def plain_numbers(self, reading: Reading) -> set[str]:
         """Return the names of the columns that can be parsed by pandas."""
-        if reading.with_format(self.number_format).number_format != PLAIN:
+        if "," in (reading.decimal, self.decimal):
             return set()
         return {column.name for column in self.columns if isinstance(column, Number)}
 
-    def encode(
-        self, tables: Tables, stats: dict[str, ColumnStats] | None = None
-    ) -> tuple[list[Features], Notes]:
+    def encode(self, tables: Tables, counts: Counts | None = None) -> tuple[list[Tensor], Notes]:
         """Encode one table or the tables of two bounds, and return the features and notes.
 
-        ``stats`` are the counts of earlier chunks. They are updated, and the notes are on all
-        chunks.
+        ``counts`` are those of earlier chunks. They are updated, and the notes are on all chunks.
         """
         check_pair(tables)
-        tables = _with_format(tables, self.number_format)
-        first, stats = tables[0], {} if stats is None else stats
-        notes = [note for table in tables for note in table.notes]
-        parts: list[list[Features]] = [[] for _ in tables]
+        tables = _with_decimal(tables, self.decimal)
+        first, counts = tables[0], {} if counts is None else counts
         for column in self.columns:
-            first.check_column(column.name)
             check_cells(tables, column.name, isinstance(column, Number))
-            for part, table in zip(parts, tables, strict=True):
-                part.append(column.encode(table))
-            counts = stats.setdefault(column.name, ColumnStats())
-            counts.update(column, first, parts[0][-1])
-            where = f"{first.name}, column {column.name!r}"
-            notes += [f"{where}: {remark}" for remark in counts.remarks()]
+        features = [[column.encode(table) for column in self.columns] for table in tables]
+        for column, encoded in zip(self.columns, features[0], strict=True):
+            for what, mask in cells_to_report(column, encoded).items():
+                for row in np.flatnonzero(mask)[:1]:
+                    place = f"{str(first.frame[column.name].iloc[row])!r} in {first.row(row)}"
+                    count, place = counts.get((column.name, what), (0, place))
+                    counts[column.name, what] = count + int(mask.sum()), place
+        notes = [note for table in tables for note in table.notes]
+        for (name, what), (count, place) in counts.items():
+            found = f"{pluralize(count, what)}, first {place}"
+            notes.append(f"{first.name}, column {name!r}: {found}; {_EFFECTS[what]}")
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
-        if unused := [str(name) for name in first.columns if name not in used]:
+        if unused := [str(name) for name in first.frame if name not in used]:
             absent = "the training table has no such column"
             notes.append(f"{first.name}: not used, because {absent}: {', '.join(unused)}")
-        return [np.concatenate(part, axis=1) for part in parts], notes
+        return [torch.from_numpy(np.concatenate(part, axis=1)) for part in features], notes
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoder as plain JSON, for a saved model."""
@@ -152,21 +147,23 @@ class TableEncoder:
         """Return the encoder of a record of :meth:`to_json`."""
         columns = []
         for entry in record["columns"]:
-            values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
-            columns.append(
-                _KINDS[entry["kind"]](**{k: v for k, v in values.items() if k != "kind"})
-            )
-        form = NumberFormat(*record["number_format"])
-        return cls(record["target"], tuple(columns), tuple(record["ignored"]), form)
+            values: dict[str, Any] = {
+                key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()
+            }
+            columns.append(_KINDS[values.pop("kind")](**values))
+        ignored = tuple(record["ignored"])
+        return cls(record["target"], tuple(columns), ignored, record["decimal"])
 
 
-def _with_format(tables: Tables, form: NumberFormat) -> Tables:
-    return [replace(table, reading=table.reading.with_format(form)) for table in tables]
+def _with_decimal(tables: Tables, decimal: str) -> Tables:
+    """Return the tables with a decimal mark in place of ``auto``."""
+    given = [replace(t.reading, decimal=decimal) for t in tables if t.reading.decimal == "auto"]
+    return [replace(t, reading=r) for t, r in zip(tables, given, strict=True)] if given else tables
 
 
 def labelled_rows(
     tables: Tables, target: str, drop_unlabelled: bool
-) -> tuple[Tables, Texts, Notes]:
+) -> tuple[Tables, Array, Notes]:
     """Return the rows that have a class, their classes ``(N,)``, and notes."""
     check_cells(tables, target)
     first = tables[0]
@@ -188,11 +185,9 @@ def labelled_rows(
 
 
 def find_classes(
-    labels: Texts, target: str = "", most: int | None = None
+    labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the sorted distinct labels and notes on unusual classes.
-
-    Labels are sorted as numbers if possible.
+    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes.
 
     Example:
         >>> find_classes(np.array(["10", "9", "10", "9"], dtype=object))
@@ -202,15 +197,12 @@ def find_classes(
     found = names.tolist()
     values = parse_numbers(found)
     is_number = bool(np.isfinite(values).all())
-    what, advice = f"The target {target!r} has {len(found)}", f"pass max_classes={len(found)}."
-    is_quantity = is_number and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
-    if most is None and is_quantity:
-        raise ValueError(
-            f"{what} different numbers in {pluralize(len(labels), 'row')}. creinn supports "
-            f"classification only: divide the numbers into ranges. If each is a class, {advice}"
-        )
-    if len(found) > (limit := most or _MOST_CLASSES):
-        raise ValueError(f"{what} classes, more than {limit}. If it is the right column, {advice}")
+    is_quantity = is_number and np.median(counts) < _FEW_ROWS
+    limit = most or (_MOST_NUMBERS if is_quantity else _MOST_CLASSES)
+    if len(found) > limit:
+        advice = "Divide the numbers into ranges" if is_quantity else "Choose another column"
+        what = f"The target {target!r} has {len(found)} classes, more than {limit}"
+        raise ValueError(f"{what}. {advice}, or pass max_classes={len(found)}.")
     notes = [f"target {target!r}: {remark}" for remark in case_remarks(found)]
     if len(single := names[counts == 1].tolist()) and len(labels) > len(found):
         notes.append(f"target {target!r}: classes with one row only: {list_names(single, 'name')}")

@@ -1,7 +1,6 @@
-"""Readers of CSV and Parquet tables, and a writer of Parquet.
+"""Readers of CSV and Parquet tables, whole or in chunks of rows.
 
-Tables are read whole or in chunks of rows. The encoding and the separator of a CSV file are
-detected and reported. The file can be compressed. Parquet requires pyarrow.
+The encoding and the separator of a CSV file are detected and reported. The file can be compressed.
 """
 
 import bz2
@@ -13,24 +12,22 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice, zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 
-from creinn.data.table import AUTO, Reading, Table, check_pair, parse_numbers
+from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, parse_numbers
 from creinn.numerics import pluralize
 
 _SEPARATORS = (",", ";", "\t", "|")
-_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 _SAMPLE_LINES = 100  # lines that are used to detect the separator
-_BLOCK = 1 << 20
 _INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
 
 
@@ -58,14 +55,13 @@ def read_chunks(
     return _csv_chunks(path, reading, rows, numbers)
 
 
-def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[list[Table]]:
+def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[Tables]:
     """Yield the chunks of one table, or of two tables with the same number of rows."""
     for tables in zip_longest(*streams):
-        found = [table for table in tables if table is not None]
-        if len(found) < len(tables):
-            raise ValueError(f"{found[0].name} has more rows than the table of the other bound.")
-        check_pair(found)
-        yield found
+        for one, other in zip(tables, tables[::-1], strict=True):
+            if one is None:
+                raise ValueError(f"{other.name} has more rows than the table of the other bound.")
+        yield tables
 
 
 def is_parquet(path: Path) -> bool:
@@ -77,14 +73,13 @@ def _csv_chunks(
     path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
 ) -> Iterator[Table]:
     encoding, notes = _encoding(path, reading)
-    reading = replace(reading, encoding=encoding)
     with _open(path, encoding) as (text, share):
         separator = reading.separator.replace("\\t", "\t")
         if separator == "auto" and (separator := _separator(text, reading)) != ",":
             notes.append(f"{path}: cells are separated by {separator!r}")
         if len(separator) != 1:
             raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
-        reading = replace(reading, separator=separator)
+        reading = replace(reading, encoding=encoding, separator=separator)
         text.seek(0)
         _, header = next(_records(text, reading), (0, []))
         if not header:
@@ -94,11 +89,7 @@ def _csv_chunks(
         if has_index:
             notes.append(f"{path}: the first column has no name and is left out")
         _check_names(names[has_index:], path)
-        is_checked = False
         for frame in _parse(text, path, names, reading, rows, numbers):
-            if not is_checked and frame.iloc[:, -1].isna().any():
-                _check_lines(path, len(names), reading)  # the cells of a short row are empty
-                is_checked = True
             frame = frame.iloc[:, has_index:].set_axis(names[has_index:], axis=1)
             yield Table(str(path), frame, reading, tuple(notes), share())
 
@@ -111,10 +102,7 @@ def _parse(
     rows: int | None,
     numbers: Collection[str],
 ) -> Iterator[pd.DataFrame]:
-    """Yield chunks of the cells below the header.
-
-    In a table with a single column, a blank line is a row.
-    """
+    """Yield chunks of the cells below the header."""
     is_safe = not np.isfinite(parse_numbers(reading.marks)).any()  # -999 would match -999.0
     fast = [k for k, name in enumerate(names[:-1]) if is_safe and name in numbers]
     options: dict[str, Any] = {
@@ -129,22 +117,24 @@ def _parse(
         "skip_blank_lines": len(names) > 1,
         "low_memory": False,
     }
-    is_empty = True
+    is_checked = is_filled = False
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             for chunk in pd.read_csv(text, chunksize=rows or 2**62, **options):
-                if len(chunk):
-                    is_empty = False
-                    yield chunk.apply(_stripped)
+                is_filled |= len(chunk) > 0
+                cells = chunk.apply(as_cells)
+                if not is_checked and cells.iloc[:, -1].isna().any():
+                    _check_lines(path, len(names), reading)  # the cells of a short row are missing
+                    is_checked = True
+                if is_filled:
+                    yield cells
     except pd.errors.EmptyDataError:
         pass
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         _check_lines(path, len(names), reading)
-        message = " ".join(str(error).split())
-        found = f"{path} is not a table separated by {reading.separator!r}: {message}"
-        raise ValueError(found) from error
-    if is_empty:
+        raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
+    if not is_filled:
         raise ValueError(f"{path} has a header line, but no rows below it.")
 
 
@@ -176,19 +166,10 @@ def _check_names(names: Sequence[str], path: Path) -> None:
     """Raise a ``ValueError`` if the name of a column is empty or used twice."""
     for position, name in enumerate(names, start=1):
         if not name:
-            found = f"column {position} of {len(names)} has no name in the header line"
-            raise ValueError(f"{path}: {found}.")
+            raise ValueError(f"{path}: column {position} of {len(names)} has no name.")
         if (first := names.index(name) + 1) < position:
             found = f"columns {first} and {position} have the same name {name!r}"
             raise ValueError(f"{path}: {found}. Rename one.")
-
-
-def _stripped(cells: pd.Series) -> pd.Series:
-    """Return texts without surrounding space, and ``None`` for empty texts."""
-    if not pd.api.types.is_string_dtype(cells.dtype):
-        return cells
-    cells = cells.astype(object).str.strip()
-    return cells.where(cells.notna() & (cells != ""), None)
 
 
 @contextmanager
@@ -197,47 +178,47 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
 
     Yields the file and a function that returns the fraction that has been read.
     """
-    with open(path, "rb") as file, ExitStack() as stack:
-        opened: Any = file
-        try:
-            if path.suffix.lower() == ".zip":
-                archive = stack.enter_context(zipfile.ZipFile(file))
-                names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-                names = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
-                if len(names) != 1:
-                    found = f"{len(names)} tables ({', '.join(names[:3])})"
-                    raise ValueError(f"{path} contains {found}; expected one.")
-                opened = archive.open(names[0])
-            elif opener := _OPENERS.get(path.suffix.lower()):
-                opened = opener(file)
-            size = max(1, path.stat().st_size)
-            text = stack.enter_context(io.TextIOWrapper(opened, encoding, newline=""))
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    opener = {**openers, ".zip": _open_zip}.get(path.suffix.lower(), lambda file: file)
+    size = max(1, path.stat().st_size)
+    try:
+        with (
+            open(path, "rb") as file,
+            io.TextIOWrapper(opener(file), encoding, newline="") as text,
+        ):
             yield text, lambda: min(1.0, file.tell() / size)
-        except _DAMAGED as error:
-            found = f"{path} cannot be decompressed: {error}"
-            raise ValueError(f"{found}. It is truncated or damaged.") from error
+    except _DAMAGED as error:
+        found = f"{path} cannot be decompressed: {error}"
+        raise ValueError(f"{found}. It is truncated or damaged.") from error
+
+
+def _open_zip(file: BinaryIO) -> IO[bytes]:
+    archive = zipfile.ZipFile(file)
+    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+    names = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
+    if len(names) != 1:
+        found = f"{len(names)} tables ({', '.join(names[:3])})"
+        raise ValueError(f"{file.name} contains {found}; expected one.")
+    return archive.open(names[0])
 
 
 def _encoding(path: Path, reading: Reading) -> tuple[str, list[str]]:
     """Return an encoding that decodes the whole file, and a note if it was detected."""
     with _open(path, "latin-1") as (text, _):
         beginning = text.read(1000)
-    is_excel = path.suffix.lower() in (".xls", ".xlsx")
-    is_json = path.suffix.lower() in (".json", ".jsonl") or beginning.startswith(("{", "[{", "[["))
-    if is_excel or is_json:
-        reader = "read_excel" if is_excel else "read_json"
-        kind = "Excel" if is_excel else "JSON"
-        raise ValueError(f"{path} is {kind}, not CSV. Convert it with pandas.{reader} and to_csv.")
-    if reading.encoding != "auto":
-        guesses = [reading.encoding]
-    elif beginning.startswith(("\xff\xfe", "\xfe\xff")):
+    kinds = {".xls": "Excel", ".xlsx": "Excel", ".json": "JSON", ".jsonl": "JSON"}
+    kind = kinds.get(path.suffix.lower())
+    if kind or beginning.startswith(("{", "[{", "[[")):
+        kind = kind or "JSON"
+        advice = f"Convert it with pandas.read_{kind.lower()} and to_csv."
+        raise ValueError(f"{path} is {kind}, not CSV. {advice}")
+    guesses = ["utf-8-sig", "cp1252"] if reading.encoding == "auto" else [reading.encoding]
+    if reading.encoding == "auto" and beginning.startswith(("\xff\xfe", "\xfe\xff")):
         guesses = ["utf-16"]
-    else:
-        guesses = ["utf-8-sig", "cp1252", "latin-1"]
     for guess in guesses if "\0" not in beginning or guesses[0].startswith("utf-16") else ():
         try:
             with _open(path, guess) as (text, _):
-                while text.read(_BLOCK):
+                while text.read(1 << 20):
                     pass
         except LookupError:
             raise ValueError(f"encoding={guess!r} is not known to Python.") from None
@@ -262,7 +243,7 @@ def _separator(text: Any, reading: Reading) -> str:
 
 
 def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[Table]:
-    pa, pq = _pyarrow()
+    pa, pq = load_pyarrow()
     try:
         with pq.ParquetFile(path) as file:
             schema, total = file.schema_arrow, file.metadata.num_rows
@@ -278,60 +259,28 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
             size, end = rows or total, 0
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
                 start, end = end, end + len(batch)
-                frame = batch.to_pandas(types_mapper=pd.ArrowDtype).apply(_stripped)
-                frame.index = pd.RangeIndex(start, end)
+                frame = batch.to_pandas(types_mapper=pd.ArrowDtype)
+                frame = frame.set_axis(pd.RangeIndex(start, end)).apply(as_cells)
                 yield Table(str(path), frame, reading, notes, end / total)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}. Is it complete?") from error
 
 
 def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Yield tables with ``rows`` rows, regardless of the row groups of the file."""
-    waiting = None
+    """Yield tables with ``rows`` rows, because batches end with the row groups of the file."""
+    waiting = []
     for batch in batches:
-        table = pa.Table.from_batches([batch])
-        waiting = table if waiting is None else pa.concat_tables([waiting, table])
-        while len(waiting) >= rows:
-            yield waiting.slice(0, rows)
-            waiting = waiting.slice(rows)
-    if waiting is not None and len(waiting):
-        yield waiting
+        waiting.append(batch)
+        while sum(map(len, waiting)) >= rows:
+            table = pa.Table.from_batches(waiting)
+            yield table.slice(0, rows)
+            waiting = table.slice(rows).to_batches()
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
-class ParquetWriter:
-    """Writer of chunks of rows. The first chunk determines the types of the columns.
-
-    Example:
-        >>> import io
-        >>> with ParquetWriter(file := io.BytesIO()) as writer:
-        ...     writer.write(pd.DataFrame({"x": [1.5], "name": ["a"]}))
-        >>> pd.read_parquet(file)["x"].tolist()
-        [1.5]
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._pa, self._pq = _pyarrow()
-        self._file, self._writer = file, cast(Any, None)
-
-    def write(self, frame: pd.DataFrame) -> None:
-        """Append the rows of a frame."""
-        pa = self._pa
-        rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-        if self._writer is None:
-            texts = {pa.null(), pa.large_string()}  # an empty column, or texts of pandas
-            fields = [f.with_type(pa.string()) if f.type in texts else f for f in rows.schema]
-            self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
-        self._writer.write_table(rows.cast(self._writer.schema))
-
-    def __enter__(self) -> "ParquetWriter":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-def _pyarrow() -> tuple[Any, Any]:
+def load_pyarrow() -> tuple[Any, Any]:
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -55,7 +55,7 @@ class Preparation:
         if is_mixed_frame(rows[0]):
             encoder, notes = _fit_encoder(rows[0])
             (features,), _ = encoder.encode([_table(rows[0])])
-            values = Missing.fit(torch.from_numpy(features), encoder.widths, seed)
+            values = Missing.fit(features, encoder.widths, seed)
             return cls(encoder, None, values), notes
         both = np.concatenate(rows)
         is_empty = np.isnan(both).all(0)
@@ -75,7 +75,7 @@ class Preparation:
         """Return the encoded or scaled points or intervals, with NaN for missing values."""
         if self.encoder is not None:
             (features,), _ = self.encoder.encode([_table(rows[0])])
-            return torch.from_numpy(features).to(dtype)
+            return features.to(dtype)
         assert self.scaling is not None
         sides = [torch.from_numpy(self.scaling.apply(side)).to(dtype) for side in rows]
         return sides[0] if len(sides) == 1 else Interval(*sides)
@@ -151,19 +151,12 @@ def _fit_encoder(frame: Any) -> tuple["TableEncoder", list[str]]:
 
 def _table(frame: Any) -> "Table":
     """Convert a data frame to a table, in which texts are not marks of missing values."""
-    import pandas as pd
-
-    from creinn.data.table import Reading, Table
-
     if not is_frame(frame):
         raise TypeError("X must be a data frame with named columns, as in fit.")
-    cells = {
-        name: column.map(str, na_action="ignore").astype(object)
-        if pd.api.types.is_string_dtype(column.dtype) or column.dtype == object
-        else column
-        for name, column in frame.reset_index(drop=True).items()
-    }
-    return Table("X", pd.DataFrame(cells), Reading(missing=(), separator=","))
+    from creinn.data.table import Reading, Table, as_cells
+
+    cells = frame.reset_index(drop=True).apply(as_cells)
+    return Table("X", cells, Reading(missing=(), separator=","))
 
 
 def _fill_masked(table: Any) -> Any:
