@@ -40,9 +40,9 @@ def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
 class Interval:
     """A tensor of closed intervals.
 
-    The two bounds, or the center and the radius, can be stored in one tensor ``(N, 2, C, ...)``, so
-    that a layer is one call. Two flags save time and do not change the bounds: ``is_point`` (the
-    bounds are the same tensor) and ``nonnegative`` (they are known to be ``>= 0``).
+    The two bounds, or the center and the radius, can be stored in one tensor ``(N, 2, C, ...)``.
+    Two flags save time and do not change the bounds: ``is_point`` (the bounds are the same tensor)
+    and ``nonnegative`` (they are known to be ``>= 0``).
 
     Args:
         lower: The lower bounds, as a floating tensor or an argument of ``torch.as_tensor``.
@@ -95,32 +95,32 @@ class Interval:
             raise TypeError(f"{func.__name__!r} does not support intervals. Supported: {known}.")
         return ON_INTERVALS[func](*args, **(kwargs or {}))
 
-    # Constructors without checks, for internal use.
+    # Constructors without checks.
 
     @classmethod
-    def _of_parts(
-        cls, lower: Any, upper: Any, nonnegative: bool = False, is_point: bool = False
-    ) -> "Interval":
+    def _of(cls, parts: Any, bounds: Any, center_radius: Any, nonnegative: bool) -> "Interval":
         self = cls.__new__(cls)
-        self._parts, self._bounds, self._center_radius = (lower, upper), None, None
-        self.is_point, self.nonnegative = is_point, nonnegative
+        self._parts, self._bounds, self._center_radius = parts, bounds, center_radius
+        self.is_point, self.nonnegative = False, nonnegative
         return self
+
+    @classmethod
+    def _of_parts(cls, lower: Any, upper: Any, nonnegative: bool = False) -> "Interval":
+        return cls._of((lower, upper), None, None, nonnegative)
 
     @classmethod
     def _of_point(cls, value: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._of_parts(value, value, nonnegative, is_point=True)
+        self = cls._of((value, value), None, None, nonnegative)
+        self.is_point = True
+        return self
 
     @classmethod
     def _of_bounds(cls, bounds: Tensor, nonnegative: bool = False) -> "Interval":
-        self = cls._of_parts(None, None, nonnegative)
-        self._parts, self._bounds = None, bounds
-        return self
+        return cls._of(None, bounds, None, nonnegative)
 
     @classmethod
     def _of_center_radius(cls, center_radius: Tensor, nonnegative: bool = False) -> "Interval":
-        self = cls._of_parts(None, None, nonnegative)
-        self._parts, self._center_radius = None, center_radius
-        return self
+        return cls._of(None, None, center_radius, nonnegative)
 
     def _assign(self, other: "Interval") -> "Interval":
         """Take the value of ``other``; no tensor is changed."""
@@ -341,10 +341,11 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     if not any(isinstance(x, Interval) for x in tensors):
         return torch.cat(list(tensors), dim)
     xs = [as_interval(x) for x in tensors]
-    is_point, nonnegative = all(x.is_point for x in xs), all(x.nonnegative for x in xs)
+    nonnegative = all(x.nonnegative for x in xs)
     lower = torch.cat([x.lower for x in xs], dim)
-    upper = lower if is_point else torch.cat([x.upper for x in xs], dim)
-    return Interval._of_parts(lower, upper, nonnegative, is_point)
+    if all(x.is_point for x in xs):
+        return Interval._of_point(lower, nonnegative)
+    return Interval._of_parts(lower, torch.cat([x.upper for x in xs], dim), nonnegative)
 
 
 @traceable
@@ -359,8 +360,11 @@ def stack_axis(ndim: int) -> int:
 
 
 def stack_parts(first: Tensor, second: Tensor) -> Tensor:
-    """Stack two bounds in the packed form of an interval."""
-    return torch.stack((first, second), stack_axis(first.ndim))
+    """Stack two bounds in the packed form of an interval.
+
+    The result is contiguous, because oneDNN corrupts memory in other memory formats.
+    """
+    return torch.stack((first, second), stack_axis(first.ndim)).contiguous()
 
 
 def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:
@@ -385,8 +389,7 @@ def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
     # The leaves can be any objects in a tree map. The flag `nonnegative` only affects the speed.
-    leaves = list(leaves)
-    return Interval._of_parts(leaves[0], leaves[-1], is_point=is_point)
+    return Interval._of_point(*leaves) if is_point else Interval._of_parts(*leaves)
 
 
 pytree.register_pytree_node(

@@ -47,10 +47,17 @@ def distance_model(logits: int = 3) -> CreINN:
     return CreINN(network, distance=0.05).fit_distance(x, y)
 
 
+def with_errors(model: CreINN, x: torch.Tensor, by: str = "total") -> torch.Tensor:
+    """Return labels that differ from the predictions of the more uncertain half."""
+    found = model.predict(x)
+    ranking = found.ranking(by)
+    return torch.where(ranking > ranking.median(), (found.label + 1) % 3, found.label)
+
+
 def calibrated_model() -> CreINN:
-    return interval_model().calibrate(
-        inputs(300), torch.arange(300) % 3, coverage=0.6, score="raps"
-    )
+    x, y = inputs(300), torch.arange(300) % 3
+    model = interval_model().calibrate(x, y, coverage=0.6, score="raps")
+    return model.calibrate(x, with_errors(model, x), max_error=0.2)
 
 
 MODELS = {
@@ -137,7 +144,8 @@ def test_onnxruntime(exported):
     assert 1.0 < expected.classes().float().sum(1).mean() < model.num_classes
     found = run(session, x)
     names = ["lower", "upper", "probabilities", "label", "TU", "AU", "EU", "classes"]
-    assert list(found) == names + ["conformal"] * (model.calibration.conformal is not None)
+    calibrated = ["conformal", "accepted"] * (model.calibration.conformal is not None)
+    assert list(found) == names + calibrated
     assert_same(found, expected)
 
 
@@ -224,7 +232,39 @@ def test_calibration_that_is_not_exported():
     ):
         model = interval_model().calibrate(x, y, coverage=0.6, **options)
         with pytest.warns(UserWarning, match=said):
-            assert exporting._kept_calibration(model) is None
+            assert exporting._kept_calibration(model) == (None, None)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("by", ["total", "aleatoric", "epistemic", "entropy"])
+def test_accepted(tmp_path, by):
+    model, x = interval_model(), inputs(600)
+    model.calibrate(x, with_errors(model, x, by), max_error=0.2, by=by)
+    found, expected = reload(model, tmp_path / "model.pt2")(x), model.predict(x)
+    assert 0.1 < expected.accepted.float().mean() < 0.9
+    assert (found["accepted"] != expected.accepted).float().mean() < 0.01
+    assert "conformal" not in found
+
+
+@torch.no_grad()
+def test_accepted_by_onnxruntime(files):
+    model, path = files["CreINN"]
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found, expected = run(session, inputs())["accepted"], model.predict(inputs()).accepted
+    assert 0.1 < expected.float().mean() < 0.9
+    assert (found != expected).float().mean() < 0.01
+
+
+def test_limit_that_is_not_exported():
+    x, groups = inputs(300), torch.arange(300) % 2
+    model = interval_model()
+    model.calibrate(x, model.predict(x).label, max_error=0.5, by=groups)
+    with pytest.warns(UserWarning, match="groups"):
+        assert exporting._kept_calibration(model) == (None, None)
+    model = interval_model(12)
+    model.calibrate(x, model.predict(x).label, max_error=0.5, by="epistemic")
+    with pytest.warns(UserWarning, match="lower entropy"):
+        assert exporting._kept_calibration(model) == (None, None)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import reference
 from benchmarks.memory import saved_bytes
-from creinn.interval import Interval
+from creinn.interval import Interval, stack_parts
 from creinn.nn._operations import Convolution, Matrix
 from creinn.nn._product import (
     NonnegativeProduct,
@@ -121,17 +121,17 @@ def test_points_have_width_zero() -> None:
 
 
 def point_product(operation, x, center, radius, biases=(None, None)):
-    return interval_product(operation, PointProduct(), biases, x, center, radius)
+    return interval_product(operation, PointProduct(), biases, x, center, radius).center_radius
 
 
 def nonnegative_product(operation, pairs, center, radius, biases=(None, None)):
-    return interval_product(
-        operation, NonnegativeProduct(operation.groups), biases, pairs, center, radius
-    )
+    rule = NonnegativeProduct(operation.groups)
+    return interval_product(operation, rule, biases, pairs, center, radius).center_radius
 
 
 def relative_product(operation, pairs, weight, relative, biases=(None, None)):
-    return interval_product(operation, RelativeProduct(), biases, pairs, relative, weight)
+    rule = RelativeProduct()
+    return interval_product(operation, rule, biases, pairs, relative, weight).center_radius
 
 
 OPERATIONS = {
@@ -318,6 +318,13 @@ def test_nonnegative_weight_equals_the_bounds(seed):
         (torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1))
     )
     torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_blocks_are_contiguous_for_any_memory_format(kernel):
+    images = torch.rand(4, 3, kernel, kernel).to(memory_format=torch.channels_last)
+    assert nonnegative_weight(images, images, 1).is_contiguous()
+    assert stack_parts(images, images).is_contiguous()
 
 
 SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if low <= high]

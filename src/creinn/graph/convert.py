@@ -37,8 +37,7 @@ def convert(
 
     The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a single layer.
     The paths, state keys, shared layers, device, dtype, ``requires_grad`` and training flags are
-    the same. Layers that are not called in the forward pass are removed. Functional dropout that
-    depends on the mode is replaced by a layer.
+    the same. Layers that are not called in the forward pass are removed.
 
     Args:
         module: A network with one input that returns logits. It consists of ``torch.nn`` layers
@@ -48,13 +47,12 @@ def convert(
             radii, it is relative to the magnitude of each weight.
         mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"`` the result
             encloses the original network, but the radii vanish with the depth.
-        layers: The family of the layers: ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
+        layers: The family ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
             (:mod:`creinn.nn.relative`), or one of these modules.
 
     Raises:
         ConversionError: If a part of the network is not known.
-        ValueError: If ``radius`` is not positive, or is not below 1 for relative radii, or if the
-            mode or the family is unknown.
+        ValueError: If the radius, the mode or the family is invalid.
 
     Example:
         >>> ordinary = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -89,11 +87,7 @@ def convert(
 
 
 def _trace_ordinary(module: torch.nn.Module) -> Traced:
-    """Trace an ordinary network, or return the graph of a single layer.
-
-    Raises:
-        GraphError: If the network is unknown, or if two layers share a parameter.
-    """
+    """Trace an ordinary network whose layers share no parameter, or return that of one layer."""
     if family_of(module) == "ordinary":
         if why := why_refused(module, ("ordinary",)):
             raise GraphError(f"{place('', module)}: {why}")
@@ -117,8 +111,7 @@ def _trace_ordinary(module: torch.nn.Module) -> Traced:
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
 
-    The weights are shared. If ``needs_radii`` is true, an ordinary network is converted to an
-    interval network.
+    The weights are shared. If ``needs_radii`` is true, an ordinary network is converted.
 
     Raises:
         ValueError: If the network cannot be converted, or is an interval network of another mode.
@@ -178,13 +171,10 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
 
 
 def _magnitude(weight: Tensor) -> Tensor:
-    """Return the mean magnitude of each row of weights, in a shape to broadcast.
-
-    If a row is zero, use the mean of the layer; if the layer is zero, use that of a new layer.
-    """
+    """Return the mean magnitude of each row of weights, in a shape to broadcast."""
     rows = weight.detach().abs().flatten(1).mean(1)
     rows = torch.where(rows > 0, rows, rows.mean())
-    rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)
+    rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)  # that of a new layer
     return rows.view(-1, *(1,) * (weight.ndim - 1))
 
 
@@ -214,10 +204,7 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
 
 
 def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
-    """Return the growth from each layer to the next norm, or to the output in sound mode.
-
-    The growth is summed over the paths.
-    """
+    """Return the growth from each layer to the next norm, or the output, summed over paths."""
     found: dict[torch.nn.Module, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):

@@ -13,9 +13,11 @@ this library. An ONNX graph uses single precision. The outputs are, in this orde
 - ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
 - ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set, which
   contains the true class with the coverage given to ``calibrate``;
-- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if the model is calibrated on distributions.
+- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if the model is calibrated on distributions;
+- ``accepted`` ``(N,)``, if the model is calibrated with ``max_error``.
 
-A calibration with groups, or with random numbers, is not exported, and a warning is raised.
+A calibration with groups, with random numbers, or by an uncertainty that the graph does not have is
+not exported, and a warning is raised.
 """
 
 import copy
@@ -40,6 +42,7 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
+from creinn.credal.abstention import Abstention
 from creinn.credal.conformal import ONE_GROUP, Conformal, class_scores
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy import MOST_CLASSES, lower_entropy_by_vertices
@@ -48,9 +51,11 @@ from creinn.files import write_bytes
 from creinn.graph.checks import GraphError
 from creinn.graph.compile import compile
 from creinn.interval import Interval
+from creinn.numerics import entropy
 
 FORMATS = ("onnx", "pt2")
 ABOUT = "creinn.json"  # the file in a .pt2 that contains the metadata of ONNX
+_OUTPUTS = {"total": "TU", "aleatoric": "AU", "epistemic": "EU"}  # for the names in MEASURES
 
 
 def export(
@@ -61,9 +66,8 @@ def export(
     The input is ``x``, or ``x_lower`` and ``x_upper``, with any number of rows. The values must be
     finite and preprocessed as for the model. A dict has one input for each key, with the same name.
     A tuple has the inputs ``x_0``, ``x_1`` and so on. The outputs are described in
-    :mod:`creinn.graph.export`. The names of the classes, the preprocessing and the version are
-    saved as JSON: in ONNX as the metadata ``class_names``, ``preprocessing`` and ``creinn``, in a
-    ``.pt2`` file as the extra file ``creinn.json``.
+    :mod:`creinn.graph.export`. The metadata ``class_names``, ``preprocessing`` and ``creinn`` (the
+    version) are JSON, in the extra file ``creinn.json`` of a ``.pt2`` file.
 
     Args:
         model: A trained model, which is not changed.
@@ -92,7 +96,7 @@ def export(
     example = example_of(model) if example is None else example
     if is_onnx and _dtype(model) != torch.float32:
         model = copy.deepcopy(model).float()  # onnxruntime has few operators for other precisions
-    program, names = _program(model, first_rows(example, 2), _kept_calibration(model))
+    program, names = _program(model, first_rows(example, 2), *_kept_calibration(model))
     about = {"class_names": model.class_names, "preprocessing": model.preprocessing}
     about |= {"creinn": __version__}
     if is_onnx:
@@ -126,38 +130,55 @@ class _Graph(torch.nn.Module):
         join: Callable[[Sequence[Tensor]], Inputs],
         conformal: Conformal | None,
         quantiles: Tensor | None,
+        abstention: Abstention | None,
     ) -> None:
         super().__init__()
-        self.model, self.conformal = model, conformal
+        self.model, self.conformal, self.abstention = model, conformal, abstention
         self.join = join  # converts the tensors to the input of the model
         self.register_buffer("quantiles", quantiles)
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
         sets = self.model(self.join(x))
         found = _outputs(sets)
-        if self.quantiles is None or self.conformal is None:
-            return found
-        score, bounds = self.conformal.score, (sets.lower, sets.upper)
-        if score in UNITS:
-            widened = add_margin(*bounds, self.quantiles, score)
-            found["widened_lower"], found["widened_upper"] = widened
-        else:
-            usual = self.conformal.usual
-            scores = class_scores(score, *bounds, sets.intersection, usual=usual)
-            found["conformal"] = scores <= self.quantiles
+        if self.conformal is not None:
+            found |= self._calibrated(sets, self.conformal)
+        if self.abstention is not None:
+            by = self.abstention.by
+            u = entropy(sets.intersection) if by == "entropy" else found[_OUTPUTS[by]]
+            found["accepted"] = self.abstention.accepts(u)
         return found
 
+    def _calibrated(self, sets: CredalSet, conformal: Conformal) -> dict[str, Tensor]:
+        score, bounds = conformal.score, (sets.lower, sets.upper)
+        assert self.quantiles is not None
+        if score in UNITS:
+            lower, upper = add_margin(*bounds, self.quantiles, score)
+            return {"widened_lower": lower, "widened_upper": upper}
+        scores = class_scores(score, *bounds, sets.intersection, usual=conformal.usual)
+        return {"conformal": scores <= self.quantiles}
 
-def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
-    """Return the calibration if it can be exported."""
-    conformal = model.current_conformal()
-    if conformal is not None and conformal.stale:
-        raise RuntimeError(conformal.stale)
-    if conformal is None or not (conformal.random or conformal.by == "groups"):
-        return conformal
-    what = "random numbers" if conformal.random else "groups"
-    warnings.warn(f"The calibration is not exported, because it uses {what}.", stacklevel=3)
-    return None
+
+def _kept_calibration(
+    model: CreINN | Ensemble,
+) -> tuple[Conformal | None, Abstention | None]:
+    """Return the conformal calibration and the limit for acceptance, if they can be exported."""
+    conformal, abstention = model.current_conformal(), model.current_abstention()
+    for found in (conformal, abstention):
+        if found is not None and found.stale:
+            raise RuntimeError(found.stale)
+    if conformal is not None and (conformal.random or conformal.by == "groups"):
+        _warn("The calibration", "random numbers" if conformal.random else "groups")
+        conformal = None
+    if abstention is not None:
+        is_in_graph = abstention.by in ("total", "entropy") or model.num_classes <= MOST_CLASSES
+        if abstention.groups is not None or not is_in_graph:
+            _warn("The limit for acceptance", "groups" if is_in_graph else "the lower entropy")
+            abstention = None
+    return conformal, abstention
+
+
+def _warn(what: str, why: str) -> None:
+    warnings.warn(f"{what} is not exported, because it uses {why}.", stacklevel=4)
 
 
 def _outputs(sets: CredalSet) -> dict[str, Tensor]:
@@ -176,7 +197,10 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _program(
-    model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
+    model: CreINN | Ensemble,
+    example: Inputs,
+    conformal: Conformal | None,
+    abstention: Abstention | None,
 ) -> tuple[ExportedProgram, list[str]]:
     """Return a graph for any number of rows, and the names of its inputs."""
     dtype = _dtype(model)
@@ -195,7 +219,7 @@ def _program(
         groups = torch.arange(classes) if conformal.by else ONE_GROUP
         quantiles = conformal.quantiles(groups=groups)
         quantiles = (quantiles + conformal.tolerance(quantiles, dtype)).to(dtype)
-    graph, rows = _Graph(form, join, conformal, quantiles), Dim("rows", min=1)
+    graph, rows = _Graph(form, join, conformal, quantiles, abstention), Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
     with _errors_of_torch():
         program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)

@@ -1,10 +1,9 @@
 """Folded layers that use the C++ library of :mod:`creinn.native`.
 
-The library computes a convolution if all of these conditions are true. The convolution has one or
-two dimensions, symmetric zero padding and full radii that are not narrow. The processor has AVX2 or
-AVX-512. The input is an interval ``>= 0`` in float32 on the CPU. The output has more than one
-pixel. Otherwise the layer is computed by torch as in :class:`FoldedFull`, because matrix products
-are faster in torch. The choice only depends on the layer, the shapes and the processor.
+The library computes a convolution in one or two dimensions with symmetric zero padding and full
+radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an interval ``>= 0`` in
+float32 on the CPU, and the output has more than one pixel. Otherwise torch computes the layer, as
+in :class:`FoldedFull`. The choice only depends on the layer, the shapes and the processor.
 
 A sum after a layer of the library, and its ReLU, are computed by the layer. The intervals between
 these layers are stored as bounds.

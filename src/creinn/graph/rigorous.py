@@ -51,7 +51,7 @@ from creinn.distance.radius import (
 from creinn.interval import Interval, as_interval, cat
 from creinn.nn import functional as functions
 from creinn.nn._operations import Matrix, Operation
-from creinn.nn._product import by_group, on_blocks
+from creinn.nn._product import by_group, by_sign, on_blocks
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.numerics import logsumexp_others, valid_radius
@@ -152,7 +152,7 @@ class _Affine:
         if signs not in self.blocks:
             self.blocks[signs] = self._block(signs)
         weight, bias = self.blocks[signs]
-        parts = x.bounds if x.nonnegative else torch.stack(_by_sign(x.lower, x.upper), 1)
+        parts = x.bounds if x.nonnegative else torch.stack(by_sign(x.lower, x.upper), 1)
         bounds = on_blocks(lambda t: operation(t, weight, bias), parts, self.groups)
         return Interval._of_bounds(bounds)
 
@@ -161,15 +161,10 @@ class _Affine:
         layer = self.layer
         radius = valid_radius(layer.weight_radius)
         w, v, b, d = rigorous_weights(layer.weight, radius, layer._biases(), signs)
-        low, high, low_, high_ = _by_sign(w - v, w + v)
+        low, high, low_, high_ = by_sign(w - v, w + v)
         lower = torch.cat((low, low_, high, high_)[: 2 * signs], 1)
         upper = torch.cat((high_, high, low_, low)[: 2 * signs], 1)
         return by_group(lower, upper, self.groups), by_group(b - d, b + d, self.groups)
-
-
-def _by_sign(lower: Tensor, upper: Tensor) -> tuple[Tensor, ...]:
-    """Return the positive parts of both bounds, and then the negative parts."""
-    return lower.clamp_min(0), upper.clamp_min(0), lower.clamp_max(0), upper.clamp_max(0)
 
 
 def rigorous_weights(

@@ -28,12 +28,7 @@ def interval_version(mixin: type, layer: type[Layer], **attributes: Any) -> type
 
 @dataclass(frozen=True)
 class Matrix:
-    """``input @ weight.T + bias``.
-
-    Example:
-        >>> Matrix()(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
-        tensor([[11.]])
-    """
+    """``input @ weight.T + bias``."""
 
     groups: ClassVar[int] = 1
 
@@ -49,12 +44,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Convolution:
-    """Convolution in one, two or three dimensions with symmetric zero padding.
-
-    Example:
-        >>> Convolution((1,), (1,), (1,))(torch.ones(1, 1, 3), torch.ones(1, 1, 3))
-        tensor([[[2., 3., 2.]]])
-    """
+    """Convolution in one, two or three dimensions with symmetric zero padding."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -114,8 +104,7 @@ class Convolution:
         for axis, stride in enumerate(self.stride):
             offset = tap[axis] * self.dilation[axis] - self.padding[axis]
             first = max(0, -(offset // stride))
-            last = min(output_sizes[axis], (sizes[axis] - 1 - offset) // stride + 1)
-            last = max(first, last)
+            last = max(first, min(output_sizes[axis], (sizes[axis] - 1 - offset) // stride + 1))
             used.append(slice(first * stride + offset, last * stride + offset, stride))
             reached.append(slice(first, last))
         return tuple(used), tuple(reached)

@@ -10,14 +10,12 @@ The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and ``b
 | relative radii | interval of any sign | exact | 2 |
 
 The outer bounds are exact unless a weight and its input both contain negative and positive values.
+The inputs and weights of the products are computed again in the backward pass, so that only the
+input and the parameters of the layer are saved.
 
-The inputs and weights of these products are larger than those of the layer. They are computed in
-the forward pass and again in the backward pass, so only ordinary tensors are saved.
-
-The equations of the paper contain three errors, which do not affect this module. The upper bound
-of (full_o_lower_upper) must contain ``max{W_lo,0} min{a_hi,0}``. The equation is valid for single
-elements, but not for matrix products. For negative inputs, the lower bound of the form for
-non-negative inputs can be larger than its upper bound.
+Errata of the paper, which do not affect this module: The upper bound of (full_o_lower_upper) must
+contain ``max{W_lo,0} min{a_hi,0}``. The equation is valid for single elements, but not for matrix
+products. For negative inputs, the form for non-negative inputs can return an empty interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +37,8 @@ def interval_affine(
 ) -> Interval:
     r"""Return bounds of ``operation(a, W, b)`` for all inputs, weights and biases.
 
-    The inputs have the shape ``(N, C, ...)`` and the weights ``(O, C / groups, ...)``. The weights
-    are in ``center ± radius``. A negative radius is replaced by 0, with a derivative of 1.
+    The weights ``(O, C / groups, ...)`` are in ``center ± radius``. A negative radius is replaced by
+    0, with a derivative of 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix
@@ -51,12 +49,10 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
-        product = interval_product(operation, PointProduct(), biases, x.lower, center, radius)
-        return Interval._of_center_radius(product)
+        return interval_product(operation, PointProduct(), biases, x.lower, center, radius)
     if x.nonnegative:
-        rule, first = NonnegativeProduct(operation.groups), x.center_radius
-        product = interval_product(operation, rule, biases, first, center, radius)
-        return Interval._of_center_radius(product)
+        rule = NonnegativeProduct(operation.groups)
+        return interval_product(operation, rule, biases, x.center_radius, center, radius)
     radius = valid_radius(radius)
     one = _sign_split(operation, x, center - radius, center + radius, biases)
     two = _midpoint_radius(operation, x, center, radius, biases)
@@ -73,14 +69,12 @@ def relative_affine(
     The relative radii :math:`\rho` have the shape ``(C, 1, ...)``.
     """
     if x.nonnegative:
-        product = interval_product(
-            operation, RelativeProduct(), biases, x.center_radius, relative, weight
-        )
-    else:
-        center, radius = widened(x, relative)
-        center = operation(center, weight, biases[0])
-        product = stack_parts(center, operation(radius, weight.abs(), biases[1]))
-    return Interval._of_center_radius(product)
+        rule = RelativeProduct()
+        return interval_product(operation, rule, biases, x.center_radius, relative, weight)
+    center, radius = widened(x, relative)
+    center = operation(center, weight, biases[0])
+    radius = operation(radius, weight.abs(), biases[1])
+    return Interval._of_center_radius(stack_parts(center, radius))
 
 
 class ProductRule:
@@ -193,13 +187,13 @@ class RelativeProduct(ProductRule):
 
 def interval_product(
     operation: Operation, rule: ProductRule, biases: Biases, first: Tensor, *others: Tensor
-) -> Tensor:
-    """Return centers and radii ``(N, 2, O, ...)``; ``first`` is the input of the layer."""
+) -> Interval:
+    """Return the output; ``first`` is the input of the layer."""
     device = first.device.type
     if torch.is_autocast_enabled(device):
         first = first.to(torch.get_autocast_dtype(device))
-    result: Tensor = _IntervalProduct.apply(operation, rule, *biases, first, *others)
-    return result
+    result = _IntervalProduct.apply(operation, rule, *biases, first, *others)
+    return Interval._of_center_radius(result)
 
 
 class _IntervalProduct(torch.autograd.Function):
@@ -252,6 +246,7 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     The terms of the radius are ``>= 0``, so there is no cancellation.
     """
     inputs = center.shape[1]
+    # Contiguous, as by stack_parts.
     block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
     center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
     block[:, 0, :, :inputs] = center
@@ -264,13 +259,7 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
 def widened(x: Interval, relative: Tensor) -> Tensors:
     r"""Return the center and the radius of :math:`[1 - \rho, 1 + \rho] \cdot x`.
 
-    For :math:`x = c \pm r` and :math:`0 \le \rho \le 1` the center is
-    :math:`c + \rho \min(\max(c, -r), r)` and the radius is :math:`r + \rho \max(|c|, r)`.
-
-    Example:
-        >>> x = Interval(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 3.0]))
-        >>> widened(x, torch.tensor(0.5))
-        (tensor([2.5000, 1.5000]), tensor([2., 3.]))
+    They are :math:`c + \rho \min(\max(c, -r), r)` and :math:`r + \rho \max(|c|, r)`.
     """
     center = x.center
     if x.is_point:
@@ -304,8 +293,8 @@ def _sign_split(
     They are exact unless a weight and its input both contain negative and positive values.
     """
     groups = operation.groups
-    parts = torch.stack(_by_sign(x.lower, x.upper), 1)
-    low_above, high_above, low_below, high_below = _by_sign(low, high)
+    parts = torch.stack(by_sign(x.lower, x.upper), 1)
+    low_above, high_above, low_below, high_below = by_sign(low, high)
     lower = torch.cat((low_above, low_below, high_above, high_below), 1)
     upper = torch.cat((high_below, high_above, low_below, low_above), 1)
     weight = by_group((lower + upper) / 2, (upper - lower) / 2, groups)
@@ -314,7 +303,7 @@ def _sign_split(
     return Interval._of_center_radius(product)
 
 
-def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Return :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`.
 
     Unlike those of ``torch.clamp``, the derivatives at 0 allow a point to become wider.

@@ -59,17 +59,10 @@ class _Valley(_Activation):
 
 
 def relu_(center_radius: Tensor) -> Tensor:
-    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``.
+    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
 
-    The radii must be ``>= 0``. With :math:`h = \max(c + r, 0)` the new radius is
-    :math:`\min(r, h / 2)`, and the new center is the difference of :math:`h` and the new radius.
-    The lower bound is never negative, and the digits of small radii are not lost. Infinite values
-    remain infinite or become NaN.
-
-    Example:
-        >>> intervals = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])
-        >>> relu_(intervals) + 0  # [0.5, 1.5], [-2, 4] and [-4, -2]
-        tensor([[[1.0000, 2.0000, 0.0000], [0.5000, 2.0000, 0.0000]]])
+    With :math:`h = \max(c + r, 0)` the new radius is :math:`r' = \min(r, h / 2)`, and the new
+    center is :math:`h - r'`. The lower bound is never negative, and small radii keep their digits.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)
@@ -129,9 +122,9 @@ class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
     """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(negative_slope)
         if not negative_slope >= 0:
             raise ValueError(f"LeakyReLU needs a slope >= 0, got {negative_slope=}.")
-        super().__init__(negative_slope)
 
 
 class ELU(_Monotone, torch.nn.ELU):
@@ -146,9 +139,8 @@ class ELU(_Monotone, torch.nn.ELU):
 class Softplus(_Monotone, torch.nn.Softplus):
     r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
 
-    The function of torch returns :math:`x` if :math:`\beta x` is above the threshold :math:`t`, so
-    it jumps from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`. The range includes both
-    values if this point is in the interval.
+    The function of torch returns :math:`x` if :math:`\beta x` is above the threshold :math:`t`. Its
+    range includes both sides of this jump from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`.
 
     Example:
         >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))  # at 0.4 from 0.4254 to 0.4

@@ -23,8 +23,8 @@ Slices = tuple[Any, ...]
 class IntervalParameters(torch.nn.Module):
     """Mixin that adds radii and the initialization of the paper to a torch layer.
 
-    The centers are initialized by Glorot's uniform distribution, and the radii by its absolute
-    value. The initial value of a bias is ``[0, 0]``.
+    The centers have Glorot's uniform distribution, the radii its absolute value, and the biases are
+    ``[0, 0]``.
     """
 
     weight: Tensor
@@ -92,11 +92,10 @@ class IntervalParameters(torch.nn.Module):
 
 @torch.no_grad()
 def project_(module: torch.nn.Module) -> torch.nn.Module:
-    """Clamp all radii of a module to valid values in place.
+    """Clamp the radii of a module to ``>= 0``, and relative radii to values below 1, in place.
 
-    Radii are clamped to ``>= 0``, and relative radii also to values below 1. The paper applies this
-    constraint after each step of the optimizer. The intervals are valid without this call, because
-    the forward pass clamps the radii too.
+    The paper does this after each step of the optimizer. The intervals are valid without this call,
+    because the forward pass clamps the radii too.
     """
     for layer in module.modules():
         if isinstance(layer, IntervalParameters):
@@ -170,9 +169,8 @@ class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
     """Return the overlap of kernel and image, as slices, if the output has one pixel.
 
-    The convolution is then a matrix product over the pixels in the overlap, which is several times
-    faster. The result is None for all other outputs, for convolutions with groups, and for padding
-    other than zeros.
+    The convolution is then a matrix product over these pixels, which is several times faster. The
+    result is None for other outputs, for groups, and for padding other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))
@@ -195,14 +193,6 @@ def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | Non
     return tuple(kernel), tuple(image)
 
 
-class Conv2d(_IntervalConv, torch.nn.Conv2d):
-    """Interval version of ``torch.nn.Conv2d``.
-
-    Example:
-        >>> Conv2d(3, 16, 3, padding="same", groups=1)(torch.zeros(2, 3, 8, 8)).shape
-        torch.Size([2, 16, 8, 8])
-    """
-
-
 Conv1d = interval_version(_IntervalConv, torch.nn.Conv1d)
+Conv2d = interval_version(_IntervalConv, torch.nn.Conv2d)
 Conv3d = interval_version(_IntervalConv, torch.nn.Conv3d)

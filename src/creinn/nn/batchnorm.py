@@ -4,16 +4,15 @@ The center is normalized as in ordinary batch norm, :math:`c' = \mathrm{BN}_c(c)
 depends on the mode:
 
 * ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
-  :math:`r' = |\mathrm{BN}_r(r)|`. It has separate parameters and statistics for the radius. It is a
-  heuristic: the bounds are not sound, and the order of the radii can change.
+  :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the order of the radii can change.
 * ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`, with the
-  mean square of the batch in training, and its running mean otherwise. The order of the radii of a
-  channel does not change. The bounds are not sound, because :math:`\gamma_r` can have any value.
+  mean square of the batch in training, and its running mean otherwise. The bounds are not sound,
+  but the order of the radii of a channel does not change.
 * ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`. In eval mode the bounds are exact. This
-  mode needs running statistics, because those of the centers of a batch are not those of the
-  members of the intervals.
+  mode needs running statistics.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -35,7 +34,6 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     In paper and scaled mode, each of ``weight``, ``bias``, ``running_mean`` and ``running_var``
     contains the values of the center, followed by those of the radius. In scaled mode, the initial
     weight of the radius is 0.3, and the running variance of the radius is the mean of :math:`r^2`.
-
     """
 
     _dims: tuple[int, ...] = ()
@@ -81,12 +79,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             radius = self._scaled(radius, share)
         else:
             radius = self._like_the_center(radius, center)
-        if frozen:
-            weight, bias, mean, variance = self._half(of_radius=False, detach=True)
-            by_batch = variance is None
-            center = batch_norm(center, mean, variance, weight, bias, by_batch, eps=self.eps)
-        else:
-            center = self._batch_norm(center, self._half(of_radius=False), share)
+        half = self._half(of_radius=False, detach=frozen)
+        center = self._batch_norm(center, half, share, by_batch=not frozen or half[-1] is None)
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
@@ -106,10 +100,12 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         weight, bias, mean, variance = packed
         if mean is None or variance is None:
             return None
-        scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
+        scale = torch.rsqrt(variance + self.eps)
+        scale = scale if weight is None else scale * weight
+        shift = -mean * scale if bias is None else bias - mean * scale
         return scale.view(2, -1), shift.view(2, -1)
 
-    def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
+    def _packed(self) -> Sequence[Any]:
         """Return weight, bias, mean and variance of one batch norm of center and radius."""
         weight, bias, mean, variance = (getattr(self, name) for name in _TENSORS)
         count = self.num_features
@@ -124,22 +120,11 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _as_one(self, center_radius: Tensor, by_batch: bool, share: float) -> Tensor:
         """Apply one batch norm to center and radius, and the absolute value in paper mode."""
-        weight, bias, mean, variance = self._packed()
-        if by_batch and share == 0:
-            mean = variance = None
-        result, batch_mean, inverse = torch.native_batch_norm(
-            center_radius.flatten(1, 2), weight, bias, mean, variance, by_batch, share, self.eps
-        )
-        result = result.unflatten(1, (2, -1))
+        channels = center_radius.flatten(1, 2)
+        result = self._batch_norm(channels, self._packed(), share, by_batch).unflatten(1, (2, -1))
         if self.mode != "paper":
             return result
-        if not by_batch and mean is not None and variance is not None:
-            batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
-        maps = [
-            _per_channel(t.detach()[self.num_features :], center_radius[:, 0])
-            for t in _affine_map(batch_mean, inverse, weight, bias)
-        ]
-        positive: Tensor = _PositiveRadius.apply(result, center_radius, *maps)
+        positive: Tensor = _PositiveRadius.apply(result)
         return positive
 
     def _count_batch(self) -> float:
@@ -150,19 +135,20 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self.num_batches_tracked.add_(1)
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
-    def _half(self, of_radius: bool, detach: bool = False) -> list[Any]:
+    def _half(self, of_radius: bool, detach: bool = False) -> Sequence[Any]:
         """Return the weight, bias, mean and variance of the center or the radius."""
         half = slice(self.num_features, None) if of_radius else slice(self.num_features)
         tensors = (getattr(self, name) for name in _TENSORS)
         tensors = (t.detach() if detach and t is not None else t for t in tensors)
         return [None if t is None else t[half] for t in tensors]
 
-    def _batch_norm(self, x: Tensor, half: list[Any], share: float) -> Tensor:
-        """Normalize the center or the radius by the statistics of the batch."""
-        weight, bias, mean, variance = half
-        if share == 0:
+    def _batch_norm(
+        self, x: Tensor, tensors: Sequence[Any], share: float, by_batch: bool = True
+    ) -> Tensor:
+        weight, bias, mean, variance = tensors
+        if by_batch and share == 0:
             mean = variance = None
-        return batch_norm(x, mean, variance, weight, bias, True, share, self.eps)
+        return batch_norm(x, mean, variance, weight, bias, by_batch, share, self.eps)
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
         """Scale the radius by its mean square, which is computed in float32 or float64."""
@@ -204,11 +190,10 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def set_mode(self, mode: Mode) -> None:
         r"""Change the mode in place, without a change of the center.
 
-        * To sound mode: The parameters and the statistics of the radius are removed.
-        * From sound mode, or from scaled to paper mode: The output in eval mode does not change.
-        * From paper to scaled mode: The mean square of the radii does not change. The new
-          parameters are :math:`\sqrt{\gamma_r^2 + \beta_r^2}` and 0.
-        * Between paper and scaled mode: Initial values are replaced by those of the new mode.
+        Sound mode removes the parameters and the statistics of the radius. From sound mode, and
+        from scaled to paper mode, the output in eval mode does not change. From paper to scaled
+        mode, the mean square of the radii does not change. Initial values of paper and scaled mode
+        are replaced by those of the new mode.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.
@@ -221,8 +206,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if mode == self.mode:
             return
         count = self.num_features
-        old = {name: getattr(self, name) for name in _TENSORS}
-        old = {name: t for name, t in old.items() if t is not None}
+        found = {name: getattr(self, name) for name in _TENSORS}
+        old = {name: t for name, t in found.items() if t is not None}
         new = {name: t.detach()[:count].clone() for name, t in old.items()}
         if mode != "sound":
             halves = {name: t.detach()[-count:] for name, t in old.items()}
@@ -269,36 +254,26 @@ def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tenso
     return new
 
 
-def _affine_map(
-    mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return the scale and the shift of ``(x - mean) * inverse * weight + bias``."""
-    scale = inverse if weight is None else inverse * weight
-    return scale, -mean * scale if bias is None else bias - mean * scale
-
-
 class _PositiveRadius(torch.autograd.Function):
-    """Absolute value of the radii; the signs are computed again in the backward pass."""
+    """Absolute value of the radii, which only saves their signs."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(center_radius: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def forward(center_radius: Tensor) -> Tensor:
         result = center_radius.clone()
         result.select(1, 1).abs_()
         return result
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:])
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0].select(1, 1) < 0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        before, scale, shift = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (is_negative,) = ctx.saved_tensors
         of_center, of_radius = gradient.unbind(1)
-        normalized = torch.addcmul(shift, before.select(1, 1), scale)
-        sign = torch.copysign(torch.ones_like(of_radius), normalized)
-        return stack_parts(of_center, of_radius * sign), None, None, None
+        return stack_parts(of_center, torch.where(is_negative, -of_radius, of_radius))
 
 
 def _per_channel(values: Tensor, like: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class _Maximum(torch.nn.Module):
 
 
 class _Maxima(torch.autograd.Function):
-    """Max pooling that saves the indices of the maxima instead of its input."""
+    """Max pooling that saves the indices of the maxima, as int32, instead of its input."""
 
     generate_vmap_rule = True
 
@@ -102,7 +102,7 @@ class _Maxima(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.shape, ctx.dims = inputs[0].shape, inputs[2]
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1].int())  # needs half of the memory of int64
+        ctx.save_for_backward(output[1].int())
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None]:

@@ -5,9 +5,8 @@ each input feature or channel, so a layer has half of the parameters. The factor
 input: :math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
 Then the output is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
 
-These layers are not part of the paper. They are less general than the layers of :mod:`creinn.nn`: a
-weight cannot change its sign, and a weight with center 0 has no gradient. All other layers are
-those of :mod:`creinn.nn`.
+These layers are not part of the paper. A weight cannot change its sign, and a weight with center 0
+has no gradient. All other layers are those of :mod:`creinn.nn`.
 """
 
 from typing import Any
@@ -27,10 +26,9 @@ MAX_RELATIVE_RADIUS = 1 - 2**-8
 
 
 class RelativeParameters(affine.IntervalParameters):
-    """Mixin with the parameter ``relative_radius`` instead of ``weight_radius``.
+    """Mixin with a parameter ``relative_radius`` ``(in_channels,)`` instead of ``weight_radius``.
 
-    The parameter has the shape ``(in_channels,)``. The initial relative radii are between 0.25 and
-    0.75, so for points the initial intervals are half as wide as those of :mod:`creinn.nn`.
+    The initial values are between 0.25 and 0.75.
     """
 
     relative_radius: Parameter
