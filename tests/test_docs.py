@@ -3,9 +3,11 @@
 import importlib
 import json
 import re
+import runpy
 import statistics
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 import creinn
@@ -73,6 +75,13 @@ def test_files_of_architecture_page_exist():
     for path in paths:
         if "NAME" not in path:
             assert (ROOT / path).exists() or (ROOT / "src" / "creinn" / path).exists(), path
+
+
+def test_picture_of_start_page_can_be_drawn():
+    figure = runpy.run_path(str(ROOT / "docs" / "pictures.py"))["draw"]()
+    figure.canvas.draw()
+    assert len(figure.axes) == 2
+    plt.close(figure)
 
 
 def is_documented(home: str, name: str) -> bool:
