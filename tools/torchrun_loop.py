@@ -3,14 +3,22 @@
 ``python tools/torchrun_loop.py 50`` starts the script of docs/scale.md fifty times with torchrun on
 two processes. A script that calls ``fit`` and ``destroy_process_group`` should end with exit code 0
 every time. ``--plain`` runs a script with torch's DistributedDataParallel alone, for comparison.
+``--out`` writes the counts to a file after each run.
 """
 
 import argparse
-import subprocess
+import json
+import os
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from creinn.files import write_bytes
+from creinn.report.provenance import provenance
 
 FIT = """
 import torch
@@ -43,26 +51,37 @@ torch.distributed.destroy_process_group()
 """
 
 
-def torchrun(script: str) -> list[int]:
-    """Run a script on two processes with torchrun; return its exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "script.py"
-        path.write_text(script)
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command = [*launcher, "--nproc-per-node=2", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(done.stderr, file=sys.stderr)
-        return [done.returncode]
+def torchrun(script: Path) -> int:
+    """Run a script on two processes with torchrun; return the first exit code that is not 0."""
+    try:
+        run.main(["--standalone", "--nproc-per-node=2", str(script)])
+    except ChildFailedError as error:
+        return next(failure.exitcode for failure in error.failures.values())
+    return 0
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Start the script several times and count its exit codes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=int, help="number of runs")
     parser.add_argument("--plain", action="store_true", help="use torch alone")
+    parser.add_argument("--out", type=Path, help="JSON file for the counts")
     arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    result = provenance(" ".join(["python", *sys.argv]))
     counts: Counter[int] = Counter()
-    for _ in range(arguments.runs):
-        counts.update(torchrun(PLAIN if arguments.plain else FIT))
-    print(", ".join(f"exit code {code}: {count}" for code, count in sorted(counts.items())))
-    sys.exit(set(counts) != {0})
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "script.py"
+        script.write_text(PLAIN if arguments.plain else FIT)
+        for number in range(1, arguments.runs + 1):
+            counts[torchrun(script)] += 1
+            print(f"{number} runs:", dict(counts), flush=True)
+            if arguments.out:
+                exit_codes = {str(code): count for code, count in sorted(counts.items())}
+                record = {**result, "runs": number, "processes": 2, "exit codes": exit_codes}
+                write_bytes(arguments.out, (json.dumps(record, indent=2) + "\n").encode())
+    return int(set(counts) != {0})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

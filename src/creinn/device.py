@@ -10,7 +10,8 @@ from creinn.distributed import rank, world_size
 def choose_device(name: str) -> torch.device:
     """Return the torch device ``name``; ``"auto"`` is a GPU if there is one.
 
-    In a process group ``"cuda"`` is the GPU of this process, ``cuda:LOCAL_RANK``.
+    In a process group ``"cuda"`` is the GPU of this process, ``cuda:LOCAL_RANK``, which is then also
+    used for messages.
 
     Raises:
         ValueError: If the device cannot be used.
@@ -28,4 +29,9 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(
             f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'."
         ) from error
+    if world_size() > 1 and device.type == "cuda":
+        torch.cuda.set_device(device)
+    elif world_size() > 1 and torch.distributed.get_backend() == "nccl":
+        advice = "Use the backend gloo, or device='auto'"
+        raise ValueError(f"The backend nccl needs a GPU, but the device is {device}. {advice}.")
     return device

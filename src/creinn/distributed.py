@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 import torch.utils._pytree as pytree
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
 SYNC_SECONDS = 0.5  # the time between two synchronizations of the host with the device
@@ -48,10 +47,9 @@ def single_process() -> Iterator[None]:
 
 @contextmanager
 def process_group(device: str = "cpu") -> Iterator[None]:
-    """Join the process group of the environment variables of torchrun, and leave it.
+    """Join the process group of torchrun, if there is one, and leave it on exit.
 
-    If there are no such variables, nothing is done. The backend is nccl on GPUs and gloo on CPUs.
-    If there is already a group, it is used.
+    The backend is nccl on GPUs and gloo on CPUs. If there is already a group, it is used.
     """
     if "WORLD_SIZE" not in os.environ or not dist.is_available() or dist.is_initialized():
         yield
@@ -69,8 +67,6 @@ def process_group(device: str = "cpu") -> Iterator[None]:
 def all_sum(tensor: Tensor) -> Tensor:
     """Return the sum of the tensors of all processes, without gradient.
 
-    It must be called by all processes in the same order and with the same shape and dtype.
-
     Example:
         >>> all_sum(torch.ones(2))  # one process
         tensor([1., 1.])
@@ -84,18 +80,16 @@ def all_sum(tensor: Tensor) -> Tensor:
 
 def gather(value: T) -> list[T]:
     """Return the values of all processes by rank; the values must support pickle."""
-    if world_size() == 1:
-        return [value]
-    values: list[Any] = [None] * world_size()
-    dist.all_gather_object(values, value)
+    values: list[Any] = [value] * world_size()
+    if world_size() > 1:
+        dist.all_gather_object(values, value)
     return values
 
 
 def broadcast_object(compute: Callable[[], T]) -> T:
-    """Call ``compute`` on rank 0, and return its result on all processes.
+    """Call ``compute`` on rank 0, and return its result or raise its error on all processes.
 
-    An error is also raised on all processes. Rank 0 uses :func:`single_process`. Tensors are moved
-    to the CPU.
+    Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
     """
     if world_size() == 1:
         return compute()
@@ -119,68 +113,26 @@ def broadcast_state(module: torch.nn.Module) -> None:
         module.load_state_dict(broadcast_object(module.state_dict))
 
 
-def broadcast_buffers(module: torch.nn.Module) -> None:
-    """Copy the buffers of rank 0 to all processes, as in DistributedDataParallel."""
-    if world_size() > 1:
-        values = broadcast_object(lambda: list(module.buffers()))
-        for buffer, value in zip(module.buffers(), values, strict=True):
-            buffer.data.copy_(value)
-
-
 def check_equal(given: dict[str, Any]) -> None:
-    """Check that the plain values in ``given`` are the same in all processes.
-
-    Raises:
-        ValueError: If a value is not the same as on rank 0. The error is raised on all processes
-            and contains the name of the first such value.
-    """
+    """Raise a ``ValueError`` if a value in ``given`` differs between the processes."""
     first, *others = gather(given)
     for number, other in enumerate(others, 1):
-        for name, value in first.items():
-            if other[name] != value:
-                raise ValueError(
-                    f"Process {number} was given another {name} than process 0. Give every process "
-                    "the same model, data and settings; fit divides the batches."
-                )
-
-
-def use_device(device: torch.device) -> None:
-    """Use ``device`` for the messages of this process.
-
-    Raises:
-        ValueError: If the device is not supported by the backend of the process group.
-    """
-    if world_size() > 1 and device.type == "cuda":
-        torch.cuda.set_device(device)
-    elif world_size() > 1 and dist.get_backend() == "nccl":
-        raise ValueError(
-            f"The backend nccl needs a GPU, but the device is {device}. Use the backend gloo, or "
-            "device='auto'."
-        )
-
-
-def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
-    """Wrap a module in ``DistributedDataParallel`` if there are several processes.
-
-    The wrapper contains a reference to the process group. It must be deleted, with a call of
-    :func:`gc.collect`, before ``destroy_process_group``. Otherwise a thread of the group can abort
-    the process at the end.
-    """
-    if world_size() == 1:
-        return module
-    return DistributedDataParallel(module, find_unused_parameters=True)
+        if names := [name for name, value in first.items() if other[name] != value]:
+            raise ValueError(
+                f"Process {number} was given another {names[0]} than process 0. Give every process "
+                "the same model, data and settings; fit divides the batches."
+            )
 
 
 class SyncTimer:
     """Choose the steps in which the host waits for the device, about two per second.
 
-    The steps are the same in all processes. If there are several processes, Ctrl-C in this context
-    stops all of them at the next of these steps.
+    If there are several processes, Ctrl-C stops all of them at the next of these steps.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._last, self._steps, self._interval = device, time.perf_counter(), 0, 1
-        self._interrupts, self._stopped = 0, False
+        self._interrupts, self._has_stopped = 0, False
         self._handler: Any = None
 
     def __enter__(self) -> "SyncTimer":
@@ -191,7 +143,7 @@ class SyncTimer:
     def __exit__(self, *error: object) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-        if self._interrupts and not self._stopped and error[0] is None:
+        if self._interrupts and not self._has_stopped and error[0] is None:
             raise KeyboardInterrupt  # it was received after the last step
 
     def _interrupt(self, *_: Any) -> None:
@@ -200,11 +152,7 @@ class SyncTimer:
             raise KeyboardInterrupt
 
     def is_due(self) -> bool:
-        """Return whether to synchronize after this step.
-
-        Raises:
-            KeyboardInterrupt: If one of the processes was interrupted.
-        """
+        """Return whether to synchronize after this step."""
         self._steps += 1
         seconds = time.perf_counter() - self._last
         if seconds <= SYNC_SECONDS if world_size() == 1 else self._steps < self._interval:
@@ -213,8 +161,8 @@ class SyncTimer:
             interval = max(1, int(self._steps * SYNC_SECONDS / seconds)) if rank() == 0 else 0
             message = torch.tensor([interval, self._interrupts], device=self._device)
             self._interval, interrupts = all_sum(message).tolist()
+            self._has_stopped = interrupts > 0
             if interrupts:
-                self._stopped = True
                 raise KeyboardInterrupt
         self._last, self._steps = time.perf_counter(), 0
         return True
@@ -229,9 +177,9 @@ def report_lost_processes(can_resume: bool) -> Iterator[None]:
         is_known = any(sign in str(error).lower() for sign in _LOST)
         if world_size() == 1 or not (isinstance(error, dist.DistError) or is_known):
             raise
-        advice = "Start all processes again: training resumes from the last checkpoint."
-        if not can_resume:
-            advice = "Set a directory for checkpoints to be able to resume."
+        advice = "Set a directory for checkpoints to be able to resume."
+        if can_resume:
+            advice = "Start all processes again: training resumes from the last checkpoint."
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ConnectionError(
             f"Process {rank()} of {world_size()} lost the connection to another process, which "

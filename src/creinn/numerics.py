@@ -43,8 +43,13 @@ def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
-    """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``."""
-    return weight[target] if weight.ndim == 1 else weight[..., 0]
+    """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``.
+
+    The weight of a label distribution is the mean of the class weights under it.
+    """
+    if weight.ndim > 1:
+        return weight[..., 0]
+    return (target * weight).sum(-1) if target.is_floating_point() else weight[target]
 
 
 def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:

@@ -33,6 +33,12 @@ def slow_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(GRID[int(np.argmin(losses))]))
 
 
+def test_distributions_weigh_the_classes():
+    logits, labels = torch.tensor([[8.0, 0.0]] * 400), torch.tensor([0, 0, 0, 1] * 100)
+    shares = torch.tensor([[0.75, 0.25]] * 400)
+    assert fit_temperature(logits, shares) == pytest.approx(fit_temperature(logits, labels))
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 10]), st.integers(1, 60), st.floats(-3, 3))
 def test_temperature_matches_grid_search(seed, classes, rows, size):

@@ -50,41 +50,7 @@ def test_scale_is_chosen_on_validation_rows(quick, wine, monkeypatch):
     quick(max_iter=1).fit(X, y)
     quick(max_iter=1, early_stopping=False).fit(X, y)
     quick(max_iter=1, early_stopping=0.25).fit(X, y)
-    assert seen == [
-        (103, 21),
-        (124, None),
-        (124, None),
-        (93, 31),
-    ]  # the first learns from all rows anew
-
-
-def test_refit_on_all_rows(quick, wine, monkeypatch):
-    X, _, y, _ = wine
-    seen = []
-    refit = CreINNClassifier._refit
-
-    def spy(self, build, data, config, number, first, epochs):
-        model = refit(self, build, data, config, number, first, epochs)
-        seen.append((first, model, len(data[1])))
-        return model
-
-    monkeypatch.setattr(CreINNClassifier, "_refit", spy)
-    clf = quick(max_iter=30, n_iter_no_change=2, n_estimators=2).fit(X, y)
-    for (first, model, rows), member in zip(seen, clf.model_.members, strict=True):
-        assert (member is model, rows) == (True, 124)
-        for part in ("medians", "scale"):
-            torch.testing.assert_close(
-                getattr(model.distance_radius, part),
-                getattr(first.distance_radius, part),
-                check_dtype=False,
-            )
-        assert float(model.temperature.value) == pytest.approx(float(first.temperature.value)) != 1
-        assert not torch.equal(model.network.head.weight.float(), first.network.head.weight)
-    weights = [member.network.head.weight for member in clf.model_.members]
-    assert not torch.equal(*weights)
-    for options in ({"early_stopping": True}, {"early_stopping": False}):
-        quick(max_iter=1, **options).fit(X, y)
-    assert len(seen) == 2
+    assert seen == [(103, 21), (124, None), (93, 31)]
 
 
 def test_early_stopping_and_temperature_for_many_rows(quick):
@@ -164,3 +130,60 @@ def test_coverage_of_calibrated_sets(quick, tmp_path):
     with pytest.raises(ValueError, match="'toast'"):
         clf.calibrate(X[:2], ["ham", "toast"])
     assert clf.fit(X[:200], codes[:200]).model_.calibration.conformal is None
+
+
+@pytest.fixture(scope="module")
+def votes():
+    """Rows in two columns, with the shares of ten votes that depend on the first column."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    probability = 1 / (1 + np.exp(-2 * X[:, 0]))
+    first = rng.binomial(10, probability) / 10
+    return X, np.stack((first, 0.75 * (1 - first), 0.25 * (1 - first)), 1)
+
+
+@pytest.mark.parametrize("distance", [True, False])
+def test_label_distributions_are_learnt(quick, votes, distance):
+    X, shares = votes
+    clf = quick(distance=distance, max_iter=40).fit(X, shares)
+    assert clf.classes_.tolist() == [0, 1, 2]
+    by_majority = quick(distance=distance, max_iter=40).fit(X, shares.argmax(1))
+    assert by_majority.classes_.tolist() == [0, 1]  # class 2 never has most of the votes
+    found = clf.predict_proba(X)
+    assert np.abs(found - shares).mean() < 0.1
+    assert np.corrcoef(found[:, 2], shares[:, 2])[0, 1] > 0.8
+    assert set(clf.predict(X)) == {0, 1}
+
+
+def test_one_hot_distributions_train_like_classes(quick, wine):
+    X, _, y, _ = wine
+    classes = np.unique(y, return_inverse=True)[1]
+    weights = np.linspace(0.5, 2, len(y))
+    for options in ({}, {"class_weight": "balanced"}, {"class_weight": {0: 1, 1: 2, 2: 5}}):
+        model, soft = quick(**options), quick(**options)
+        expected = model.fit(X, classes, weights).predict_proba(X)
+        found = soft.fit(X, np.eye(3)[classes], weights).predict_proba(X)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_columns_of_distributions_are_classes(quick, votes):
+    pandas = pytest.importorskip("pandas")
+    X, shares = votes
+    frame = pandas.DataFrame(shares, columns=["cat", "dog", "owl"])
+    clf = quick(max_iter=2, class_weight={"owl": 3}).fit(X, frame)
+    assert clf.classes_.tolist() == ["cat", "dog", "owl"]
+    assert set(clf.predict(X)) <= {"cat", "dog", "owl"}
+
+
+@pytest.mark.parametrize(
+    ("change", "token"),
+    [
+        (lambda shares: 10 * shares, "votes"),
+        (lambda shares: -shares, "index"),
+        (lambda s: s[:9], "9"),
+    ],
+)
+def test_invalid_distributions_raise(quick, votes, change, token):
+    X, shares = votes
+    with pytest.raises(ValueError, match=token):
+        quick().fit(X, change(shares))

@@ -90,6 +90,18 @@ def test_intervals_are_preserved():
     assert (first.x.upper[1].tolist(), second.x.upper.tolist()) == ([2, 3], [[6, 7]])
 
 
+def test_distributions_are_targets():
+    shares = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 1.0, 0.0]])
+    found = rows((torch.zeros(3, 2), shares.double()))
+    (batch,) = found.in_order(3)
+    assert (batch.y.dtype, batch.y.tolist()) == (torch.float32, shares.tolist())
+    assert found.class_counts().tolist() == [0.75, 1.75, 0.5]
+    with pytest.raises(ValueError, match="votes"):
+        rows((torch.zeros(3, 2), 2 * shares))
+    with pytest.raises(ValueError, match="3, 2"):
+        rows((torch.zeros(3, 2), shares[:, :2]))
+
+
 def test_digest_depends_on_data():
     x, y = (
         torch.rand(6, 2, generator=torch.Generator().manual_seed(0)),

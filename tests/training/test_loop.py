@@ -315,6 +315,21 @@ def test_sample_weights(build):
     )
 
 
+@pytest.mark.parametrize("build", [creinn, snn])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_one_hot_distributions_train_like_classes(build, class_weight):
+    x, y = wine()
+    one_hot = torch.nn.functional.one_hot(y).float()
+    models = build(13, 3), build(13, 3)
+    for model, targets in zip(models, (y, one_hot), strict=True):
+        config = settings(class_weight=class_weight)
+        model.history = fit(model, (x, targets), (x[:40], targets[:40]), config)
+    for a, b in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    for name in ("loss", "val_loss", "accuracy"):
+        assert models[0].history[name] == pytest.approx(models[1].history[name], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

@@ -24,12 +24,13 @@ from creinn.classifier.credal import (
 from creinn.classifier.fitted_on import FittedOn, clear_hashes, part_hashes
 from creinn.classifier.inputs import (
     ReiterableStream,
-    as_classes,
+    as_targets,
     count_rows,
     find_not_finite,
     is_mapped,
     is_pair,
     labelled_batches,
+    most_probable,
     to_device,
 )
 from creinn.classifier.network import (
@@ -450,7 +451,7 @@ class CreINN(CredalClassifier):
                 if found := find_not_finite(x, name, first=rows):
                     raise ValueError(f"{found}. Impute or drop it first.")
                 rows += len(y)
-                yield FeatureBatch(*self._features_and_logits(x), y)
+                yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
 
         return computed() if isinstance(labelled, Iterator) else ReiterableStream(computed)
 
@@ -459,5 +460,6 @@ class CreINN(CredalClassifier):
         for x, y in batches:
             x = to_device(x, like.device, like.dtype)
             self.check_network(x)
-            y = as_classes(torch.as_tensor(y).long(), self.num_classes, name, count_rows(x))
+            y = torch.as_tensor(y)
+            y = as_targets(y if y.ndim == 2 else y.long(), self.num_classes, name, count_rows(x))
             yield self._inputs(x), y.to(like.device)

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from creinn.credal.probability import check_distributions
 from creinn.interval import Interval
 from creinn.numerics import first_index
 
@@ -112,6 +113,29 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
             f"{int(targets[row])}."
         )
     return targets.long()
+
+
+def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
+    """Return targets as class numbers ``(N,)`` or as label distributions ``(N, K)``.
+
+    Raises:
+        TypeError: If the targets are neither integers nor distributions.
+        ValueError: If their shape is wrong, or if one of them is not valid.
+    """
+    targets = _as_classes(targets)
+    if targets.ndim != 2 or not targets.is_floating_point():
+        return as_classes(targets, num_classes, name, rows)
+    if targets.shape[1] != num_classes or rows not in (None, len(targets)):
+        expected = f"({'N' if rows is None else rows}, {num_classes})"
+        found = f"must have shape {expected}, got {tuple(targets.shape)}"
+        raise ValueError(f"The label distributions of {name} {found}.")
+    check_distributions(targets, f"target of {name}")
+    return targets
+
+
+def most_probable(targets: Tensor) -> Tensor:
+    """Return the classes ``(N,)`` of targets, the most probable ones of distributions."""
+    return targets.argmax(1) if targets.ndim == 2 else targets
 
 
 def as_inputs(x: Any) -> Any:

@@ -21,7 +21,7 @@ from creinn.classifier.inputs import describe
 from creinn.distance.feature_layers import HEAD, TOKENS, select_feature_layers
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
-from creinn.numerics import at_least_single
+from creinn.numerics import at_least_single, weight_per_row
 
 LABELS = "labels"
 LOCK = threading.RLock()
@@ -89,16 +89,18 @@ def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None =
     Args:
         logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. Half precision
             is converted to float32.
-        target: Classes ``(N,)``.
+        target: Classes ``(N,)`` or label distributions ``(N, K)``.
         weight: Weights of the classes ``(K,)`` or of the rows ``(N, 1)``.
     """
     logits = at_least_single(logits)
     if logits.shape[1] == 1:
         logits = torch.cat((torch.zeros_like(logits), logits), 1)
-    if weight is None or weight.ndim == 1:
+    if weight is None or (weight.ndim == 1 and not target.is_floating_point()):
         return F.cross_entropy(logits, target, weight)
-    losses = F.cross_entropy(logits, target, reduction="none")
-    return (weight[:, 0] * losses).sum() / weight.sum()
+    rows = weight_per_row(weight, target)
+    if weight.ndim == 1:
+        return F.cross_entropy(logits, target, weight, reduction="sum") / rows.sum()
+    return (rows * F.cross_entropy(logits, target, reduction="none")).sum() / rows.sum()
 
 
 def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torch.nn.Module:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
@@ -75,7 +74,7 @@ class Temperature(torch.nn.Module):
         batches: Iterable[tuple[Any, Tensor]],
         probabilities: Callable[[Any], Tensor] | None = None,
     ) -> None:
-        """Fit the temperature to batches of logits and classes.
+        """Fit the temperature to batches of logits and targets.
 
         See :func:`fit_temperature` for the method.
         """
@@ -90,7 +89,7 @@ class Temperature(torch.nn.Module):
 
 @torch.no_grad()
 def fit_temperature(
-    logits: Any, labels: Int[Tensor, " rows"], probabilities: Callable[[Any], Tensor] | None = None
+    logits: Any, labels: Tensor, probabilities: Callable[[Any], Tensor] | None = None
 ) -> float:
     """Return the temperature that minimizes the log loss.
 
@@ -98,7 +97,7 @@ def fit_temperature(
 
     Args:
         logits: A tensor or an interval of shape ``(N, ...)``. Rows that are not finite are ignored.
-        labels: The classes of the rows.
+        labels: The classes ``(N,)`` of the rows, or their distributions ``(N, K)``.
         probabilities: A function from logits in float64 to probabilities ``(N, K)``. The default is
             the softmax of logits ``(N, K)``, or the sigmoid of a single logit of class 1. It is
             also used for intervals that are points.
@@ -118,7 +117,7 @@ def fit_temperature(
         return 1.0
     if isinstance(logits, Interval) and logits.is_point:
         logits, probabilities = logits.lower, None
-    logits, labels = logits[finite].to("cpu", torch.float64), labels[finite].cpu().unsqueeze(1)
+    logits, labels = logits[finite].to("cpu", torch.float64), labels[finite].cpu()
 
     def loss(log_temperature: float) -> float:
         scaled = logits * math.exp(-log_temperature)
@@ -128,7 +127,11 @@ def fit_temperature(
             logs = F.logsigmoid(torch.cat((-scaled, scaled), 1))
         else:
             logs = scaled.log_softmax(1)
-        return float(-logs.gather(1, labels).sum()) + (log_temperature / DEVIATION) ** 2 / 2
+        if labels.is_floating_point():
+            total = -float((labels * logs).sum())
+        else:
+            total = -float(logs.gather(1, labels.unsqueeze(1)).sum())
+        return total + (log_temperature / DEVIATION) ** 2 / 2
 
     end = math.log(MAX_TEMPERATURE)
     step = 2 * end / _STEPS  # so small that there is one minimum near the best step

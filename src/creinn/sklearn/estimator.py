@@ -20,30 +20,29 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval as Range
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from creinn.classifier.credal import Ensemble, Mode
 from creinn.classifier.creinn import CreINN
 from creinn.credal.credal_set import CredalSet
+from creinn.credal.probability import check_distributions
 from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import (
     Array,
     Preparation,
     Rows,
     check_labels,
+    class_frequencies,
     held_out_rows,
+    is_frame,
     is_mixed_frame,
-    loss_weights,
     plain,
     validate_rows,
+    weigh_classes,
 )
 
 Rule = Literal["maximality", "e-admissibility", "conformal"]
 
-REFIT_ROWS = 1000  # rows below which the network is trained again on all rows
 EPOCHS = {"point": 200, "interval": 100}
 DROPOUT = {"point": 0.1, "interval": 0.0}
 _POSITIVE = Range(Integral, 1, None, closed="left")
@@ -79,8 +78,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         early_stopping: Whether to hold out a fraction of the rows, to stop if the loss on these
             rows does not decrease, and to use the best weights. The default fraction is 1/6. The
             temperature and the scale of the distance are fitted on these rows. ``"auto"`` is true
-            for an ordinary network and at least 60 rows. If there are fewer than 1000 rows, the
-            network is then trained on all rows for the best number of epochs.
+            for an ordinary network and at least 60 rows.
         n_iter_no_change: The number of epochs to wait for a smaller loss.
         distance: Whether intervals grow with the distance from the training data. A number is the
             scale, which is fitted by default; see :meth:`creinn.CreINN.fit_distance`.
@@ -91,7 +89,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         verbose: Whether to show a progress bar.
 
     Attributes:
-        classes_: Sorted labels.
+        classes_: Sorted labels, or the columns of label distributions.
         n_features_in_: Number of columns.
         feature_names_in_: The names of the columns, if there are any.
         model_: The fitted :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
@@ -147,22 +145,27 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         encoded as in ``creinn train``. If the weight of a row is 0, the row is not used. The other
         weights are used for the loss, the standardization and the initial class frequencies.
 
+        ``y`` can also be label distributions ``(n, K)``, such as the shares of the votes of several
+        annotators. The loss is then the cross-entropy to the distribution.
+
         Raises:
             ValueError: If the data or the parameters are not valid, or if there is only one class.
         """
         self._validate_params()
         self.__dict__.pop("model_", None)  # not fitted if an error is raised
-        rows, labels, weights = self._training_rows(X, y, sample_weight)
+        rows, targets, weights = self._training_rows(X, y, sample_weight)
         kind = "interval" if len(rows) == 2 or self._distance() is False else "point"
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._preparation, self.notes_ = Preparation.fit(rows, weights, seed)
-        weights = loss_weights(self.class_weight, self.classes_, labels, weights)
-        data = [self._preparation.apply_for_training(rows, seed), torch.from_numpy(labels)]
+        targets, weights = weigh_classes(self.class_weight, self.classes_, targets, weights)
+        data = [self._preparation.apply_for_training(rows, seed), torch.from_numpy(targets)]
         if np.ptp(weights) > 0:
             data.append(torch.from_numpy(weights / weights.mean()))
-        held_out = torch.from_numpy(held_out_rows(self.early_stopping, labels, kind, seed))
-        build = partial(self._build, np.bincount(labels, weights), kind)
-        members = self._train(build, data, held_out, self._config(seed, kind))
+        held_out = torch.from_numpy(held_out_rows(self.early_stopping, targets, kind, seed))
+        frequencies = class_frequencies(targets, weights, len(self.classes_))
+        members = self._train(
+            partial(self._build, frequencies, kind), data, held_out, self._config(seed, kind)
+        )
         model = members[0] if len(members) == 1 else Ensemble(members)
         is_single = getattr(rows[0], "dtype", None) == np.float32
         self.model_ = model.to("cpu", torch.float32 if is_single else torch.float64).eval()
@@ -312,23 +315,30 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Array, Array]:
-        """Return the rows with a positive weight, the class indices and the weights."""
+        """Return the rows with a positive weight, their classes or distributions, and weights."""
         check_labels(y)
-        rows, y = validate_rows(self, X, is_mixed_frame(X), y=y)
-        check_classification_targets(y)
-        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        is_soft = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        rows, targets = validate_rows(self, X, is_mixed_frame(X), y=y, multi_output=is_soft)
+        weights = _check_sample_weight(
+            sample_weight, X=targets, dtype=np.float64, ensure_non_negative=True
+        )
         used = weights > 0
         if not used.any():
             raise ValueError("sample_weight is zero in every row.")
-        self.classes_, labels = np.unique(y[used], return_inverse=True)
+        if is_soft:
+            self.classes_ = np.asarray(y.columns if is_frame(y) else range(np.shape(y)[1]))
+            targets = np.asarray(targets, np.float64)[used]
+            check_distributions(torch.from_numpy(targets), "row of y")
+        else:
+            check_classification_targets(targets)
+            self.classes_, targets = np.unique(targets[used], return_inverse=True)
         if len(self.classes_) < 2:
             found = f"the data contain only one class: {self.classes_.tolist()[0]!r}"
             raise ValueError(f"CreINNClassifier needs at least 2 classes, but {found}.")
-        if len(labels) == len(self.classes_) and self._distance() is not False:
+        if len(targets) == len(self.classes_) and self._distance() is not False:
             found = "There is one row of each class, so distances within a class are not known"
             warnings.warn(f"{found}. Uncertainty is probably too small.", stacklevel=3)
-        rows = [side[used] for side in rows]
-        return rows, labels.astype(np.int64), weights[used] / weights.max()
+        return [side[used] for side in rows], targets, weights[used] / weights.max()
 
     def _train(self, build: Any, data: Any, held_out: Any, config: Any) -> list[CreINN]:
         """Train all networks, and set ``histories_`` and ``n_iter_``."""
@@ -343,31 +353,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
         self.n_iter_ = max(map(len, self.histories_))
-        if val is not None and self.early_stopping == "auto" and len(held_out) < REFIT_ROWS:
-            epochs = [history.best_epoch or 1 for history in self.histories_]
-            pairs = enumerate(zip(members, epochs, strict=True))
-            return [self._refit(build, data, config, number, *pair) for number, pair in pairs]
         return members
-
-    def _refit(
-        self, build: Any, data: Any, config: Any, number: int, first: CreINN, epochs: int
-    ) -> CreINN:
-        """Train a network on all rows.
-
-        The temperature and the distance scale are those of ``first``.
-        """
-        from creinn.training.loop import derived_seed, fit_members
-
-        seed = derived_seed(config.seed, number)
-        config = replace(config, epochs=epochs, patience=None, keep="last", seed=seed)
-        (model,), (history,) = fit_members(build, 1, data, None, config)
-        if history.interrupted:
-            raise KeyboardInterrupt
-        model.temperature.load_state_dict(first.temperature.state_dict())
-        assert model.distance_radius is not None
-        assert first.distance_radius is not None
-        model.distance_radius.copy_scaling(first.distance_radius)
-        return model
 
     def _build(self, frequencies: Array, kind: str) -> CreINN:
         """Build a network that predicts the weighted class frequencies."""
@@ -382,7 +368,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         form = {"mode": self.mode, "distance": self._distance()}
         layers = "ordinary" if kind == "point" else "interval"
         model: CreINN = build_classifier(METHODS["creinn"], network, layers=layers, **form)
-        start = np.log(frequencies) - np.log(frequencies).mean()
+        start = np.log(np.maximum(frequencies, 1e-6 * frequencies.sum()))
+        start -= start.mean()
         shift = start[1:] - start[:1] if logits == 1 else start
         bias = (model.norm if model.logit_norm else model.network.head).get_parameter("bias")
         with torch.no_grad():

@@ -183,7 +183,9 @@ def validate_rows(estimator: Any, X: Any, is_mixed: bool, **options: Any) -> tup
     has_labels = "y" in options
     if is_mixed:
         checked = validate_data(estimator, X, skip_check_array=True, **options)
-        labels = column_or_1d(checked[1], warn=True) if has_labels else None
+        labels = checked[1] if has_labels else None
+        if has_labels and not options["multi_output"]:
+            labels = column_or_1d(labels, warn=True)
         check_consistent_length(X, labels)
         return [X], labels
     first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else _fill_masked(X)
@@ -195,25 +197,40 @@ def validate_rows(estimator: Any, X: Any, is_mixed: bool, **options: Any) -> tup
     return [side], labels
 
 
-def loss_weights(class_weight: Any, classes: Array, labels: Array, weights: Array) -> Array:
-    """Compute the loss weights of rows: sample weights times class weights."""
-    by_class = compute_class_weight(class_weight, classes=classes, y=classes[labels])
-    if isinstance(class_weight, str):
-        counts = np.bincount(labels, weights)
-        by_class = counts.sum() / (len(counts) * counts)  # "balanced" for weighted rows
+def class_frequencies(targets: Array, weights: Array, classes: int) -> Array:
+    """Sum the weights of each class, for classes ``(n,)`` or distributions ``(n, K)``."""
+    if targets.ndim == 2:
+        return weights @ targets
+    return np.bincount(targets, weights, minlength=classes)
+
+
+def weigh_classes(
+    class_weight: Any, classes: Array, targets: Array, weights: Array
+) -> tuple[Array, Array]:
+    """Return the targets and the weights of the rows, times the weights of the classes."""
+    if isinstance(class_weight, str):  # "balanced", for weighted rows
+        counts = class_frequencies(targets, weights, len(classes))
+        by_class = counts.sum() / (len(counts) * np.maximum(counts, 1e-12))
+    else:
+        by_class = compute_class_weight(class_weight, classes=classes, y=classes)
     for label, weight in zip(classes.tolist(), by_class.tolist(), strict=True):
         if not 0 < weight < np.inf:
             found = f"the weight of class {label!r} must be positive, got {weight}"
             raise ValueError(f"class_weight: {found}.")
-    return by_class[labels] * weights
+    if targets.ndim == 1:
+        return targets, by_class[targets] * weights
+    weighted = targets * by_class
+    by_row = weighted.sum(1)
+    return weighted / by_row[:, None], by_row * weights
 
 
-def held_out_rows(early_stopping: Any, labels: Array, kind: str, seed: int) -> Array:
+def held_out_rows(early_stopping: Any, targets: Array, kind: str, seed: int) -> Array:
     """Return a mask of the held-out rows, which are stratified by class.
 
     If ``early_stopping`` is ``"auto"``, the mask is empty for an interval network or a small number
     of rows, and for the classes with a small number of rows.
     """
+    labels = targets if targets.ndim == 1 else targets.argmax(1)
     is_number = not isinstance(early_stopping, bool | np.bool_ | str)
     fraction = float(early_stopping) if is_number else 1 / 6
     rows = np.arange(len(labels))

@@ -1,8 +1,4 @@
-"""Training of classifiers: settings, training loop, checkpoints and diagnosis.
-
-The training loop is in ``loop`` and ``step``, and the batches are made in ``data``. A run can be
-resumed from a ``checkpoint``. :class:`TrainConfig` can be imported without torch.
-"""
+"""Training of classifiers; :class:`TrainConfig` can be imported without torch."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -36,10 +36,7 @@ _ADVICE = "Use another directory, or remove the old checkpoint."
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of a run after ``len(rows)`` epochs.
-
-    The tensors are copies on the CPU.
-    """
+    """State of a run after ``len(rows)`` epochs, as copies on the CPU."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -64,10 +61,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     tensors, header = read_tensors(path)
     if header.get("what") != _KIND:
         raise ValueError(f"{path} holds a {header.get('what')}, not a {_KIND}.")
-    if header["format"] != FORMAT:
-        raise ValueError(
-            f"{path} has format {header['format']}, but this version of creinn reads {FORMAT}."
-        )
+    if (found := header["format"]) != FORMAT:
+        raise ValueError(f"{path} has format {found}, but this version of creinn reads {FORMAT}.")
     weights, optimizer = (
         {key.removeprefix(part): value for key, value in tensors.items() if key.startswith(part)}
         for part in ("model/", "optimizer/")
@@ -77,10 +72,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 class Checkpoints:
-    """The last and the best state of a run.
-
-    The states are kept in memory. They are also written to ``config.directory`` if it is set.
-    """
+    """The last and the best state of a run, in memory and in ``config.directory``."""
 
     def __init__(
         self,
@@ -109,10 +101,8 @@ class Checkpoints:
             check_fingerprint(checkpoint.fingerprint, self._fingerprint, path)
             rows = list(checkpoint.rows)
             if len(rows) > self._config.epochs:
-                raise ValueError(
-                    f"{path} has {len(rows)} epochs, more than epochs={self._config.epochs}. Use "
-                    "another directory or more epochs."
-                )
+                found = f"{len(rows)} epochs, more than epochs={self._config.epochs}"
+                raise ValueError(f"{path} has {found}. Use another directory or more epochs.")
             self.last = checkpoint
             self.restore()
             self._best = self._read_best(rows)
@@ -145,10 +135,9 @@ class Checkpoints:
             self._model.load_state_dict(self._best.weights)
 
     def _read_best(self, rows: list[Row]) -> Checkpoint | None:
-        """Read the best checkpoint.
+        """Read the best checkpoint, or return ``None`` if it does not match the history.
 
-        The result is ``None`` if the file is missing or does not match the history. This is the
-        case if the process was killed between the writes of the two files.
+        It does not if the process was killed between the writes of the two files.
         """
         best = best_index(rows)
         path = Path(self._config.directory or "") / BEST
@@ -188,10 +177,7 @@ class Checkpoints:
 
 
 def _with_layout_of(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` with the strides of the parameter.
-
-    Fused Adam assumes that the strides are equal, and does not check it.
-    """
+    """Return ``value`` with the strides of the parameter, which fused Adam assumes."""
     if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
@@ -213,10 +199,7 @@ def fingerprint(
     val: Rows | None,
     augment: Augment | None,
 ) -> Fingerprint:
-    """Return a description of a run that can be written as JSON.
-
-    The ``batch_size`` is the total number of rows in all processes.
-    """
+    """Return a description of a run as JSON; ``batch_size`` is the sum of all processes."""
     settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     settings["batch_size"] *= world_size()
     shapes = ((name, t.dtype, list(t.shape)) for name, t in model.state_dict().items())
@@ -224,7 +207,7 @@ def fingerprint(
     return {
         "architecture": _text(model).splitlines(),
         "weights": [f"{name} {dtype} {shape}" for name, dtype, shape in shapes],
-        "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
+        **{k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
         "train_data": train.digest(),
         "val_data": None if val is None else val.digest(),
         "augment": name,
@@ -233,31 +216,20 @@ def fingerprint(
 
 
 def check_fingerprint(found: Fingerprint, expected: Fingerprint, path: Path) -> None:
-    """Check that the checkpoint in ``path`` belongs to this run.
-
-    Raises:
-        ValueError: If it belongs to a different run. The message contains the first difference.
-    """
-    for part in ("architecture", "weights"):
-        if found[part] != expected[part]:
-            lines = ndiff(found[part], expected[part])
-            changed = next((line for line in lines if line[0] in "-+"), "")
-            where = "only in the checkpoint" if changed[:1] == "-" else "not in the checkpoint"
-            raise ValueError(
-                f"{path} belongs to another {part}: {changed[2:].strip()!r} is {where}. {_ADVICE}"
-            )
+    """Raise a ``ValueError`` with the first difference if a checkpoint is of another run."""
     old, new = found["processes"], expected["processes"]
-    data = ("train_data", "val_data", "augment")
-    before, now = (x["settings"] | {name: x[name] for name in data} for x in (found, expected))
-    for name in before | now:
-        if before.get(name) != now.get(name):
-            note = (
-                " in all processes together" if name == "batch_size" and max(old, new) > 1 else ""
-            )
-            raise ValueError(
-                f"{path} was written with {name}={before.get(name)}, but now "
-                f"{name}={now.get(name)}{note}. {_ADVICE}"
-            )
+    for name, now in expected.items():
+        if (before := found.get(name)) == now or name == "processes":
+            continue
+        if name in ("architecture", "weights"):
+            line = next(line for line in ndiff(before, now) if line[0] in "-+")
+            where = "only in the checkpoint" if line[0] == "-" else "not in the checkpoint"
+            difference = f"belongs to another {name}: {line[2:].strip()!r} is {where}"
+        else:
+            is_total = name == "batch_size" and max(old, new) > 1
+            note = " in all processes together" if is_total else ""
+            difference = f"was written with {name}={before}, but now {name}={now}{note}"
+        raise ValueError(f"{path} {difference}. {_ADVICE}")
     if old != new:
         warnings.warn(
             f"{path} was written by a run with {old} processes; now there are {new}. The result is "

@@ -73,33 +73,24 @@ class TrainConfig:
     progress: bool = True
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("epochs", 1),
-            ("checkpoint_every", 1),
-            ("seed", 0),
-            ("workers", 0),
-        ):
+        smallest = {"epochs": 1, "checkpoint_every": 1, "seed": 0, "workers": 0}
+        optional = {
+            name: 1 for name in ("patience", "batch_size") if getattr(self, name) is not None
+        }
+        for name, least in (smallest | optional).items():
             _check_integer(name, getattr(self, name), least)
-        for name in ("patience", "batch_size"):
-            if getattr(self, name) is not None:
-                _check_integer(name, getattr(self, name), 1)
         if self.learning_rate is not None:
             _check_positive("learning_rate", self.learning_rate)
         _check_positive("gamma", self.gamma)
         for name in ("mixed_precision", "deterministic", "progress"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-        for name, one, other in (("keep", "last", "best"), ("train", "all", "radii")):
-            if getattr(self, name) not in (one, other):
-                raise ValueError(
-                    f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}."
-                )
-        if not isinstance(self.device, str):
-            raise TypeError(
-                f"device must be a string such as 'cpu', 'cuda:0' or 'auto', got {self.device!r}."
-            )
-        if self.directory is not None and not isinstance(self.directory, str | PathLike):
-            raise TypeError(f"directory must be a path or None, got {self.directory!r}.")
+            _check_type(name, getattr(self, name), bool, "True or False")
+        for name, choices in (("keep", ("last", "best")), ("train", ("all", "radii"))):
+            if (value := getattr(self, name)) not in choices:
+                one, other = choices
+                raise ValueError(f"{name} must be {one!r} or {other!r}, got {value!r}.")
+        _check_type("device", self.device, str, "a string such as 'cpu', 'cuda:0' or 'auto'")
+        if self.directory is not None:
+            _check_type("directory", self.directory, (str, PathLike), "a path or None")
         milestones = _as_tuple("milestones", self.milestones)
         for milestone in milestones:
             _check_integer("each of milestones", milestone, 1)
@@ -135,6 +126,11 @@ class TrainConfig:
         """Return the learning rate after ``epoch`` finished epochs."""
         passed = sum(milestone <= epoch for milestone in self.milestones)
         return (self.learning_rate or 1e-3) * self.gamma**passed
+
+
+def _check_type(name: str, value: Any, types: Any, expected: str) -> None:
+    if not isinstance(value, types):
+        raise TypeError(f"{name} must be {expected}, got {value!r}.")
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:

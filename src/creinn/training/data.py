@@ -1,13 +1,14 @@
 """Batches of training data on the device of the model.
 
 The data are a pair ``(inputs, targets)`` of tensors or memory maps, a data set of this package, a
-torch ``Dataset`` of pairs, or a stream: a DataLoader or an ``IterableDataset``. The order of
-the rows depends only on the seed and the epoch, except for a stream, whose order is not changed.
+torch ``Dataset`` of pairs, or a stream: a DataLoader or an ``IterableDataset``. The targets are
+classes ``(N,)`` or label distributions ``(N, K)``. The order of the rows depends only on the seed
+and the epoch, except for a stream, whose order is not changed.
 """
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +17,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from creinn.classifier.base import Classifier, Inputs
+from creinn.classifier.base import Inputs
 from creinn.classifier.inputs import (
     ReiterableStream,
-    as_classes,
     as_inputs,
     as_rows,
+    as_targets,
     concatenate,
     count_rows,
     find_not_finite,
@@ -33,9 +34,7 @@ from creinn.data.dataset import Dataset
 from creinn.data.lazy_images import LazyImages
 from creinn.distributed import all_sum, rank, world_size
 from creinn.interval import Interval
-from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.numerics import first_index
-from creinn.training.config import TrainConfig
 
 Augment = Callable[[Any, torch.Generator], Any]
 _CHUNK_BYTES = 2**25  # size of the rows in memory that are copied at the same time
@@ -47,7 +46,7 @@ class Batch(NamedTuple):
 
     rows: Tensor  # indices of the rows
     x: Inputs
-    y: Tensor
+    y: Tensor  # classes (N,) or label distributions (N, K)
     weight: Tensor | None  # weights in the loss, of shape (N, 1) for rows or (K,) for classes
 
 
@@ -58,15 +57,16 @@ class Rows:
     constructor. Otherwise they are checked when they are read.
 
     Raises:
-        TypeError: If the type of the data is not supported, or the targets are not integers.
-        ValueError: If the data are empty, lengths differ, an input is not finite, a target is not a
-            class, or a weight is not positive.
+        TypeError: If the type of the data is not supported, or the targets have the wrong type.
+        ValueError: If the data are empty, lengths differ, an input is not finite, a target or a
+            weight is not valid.
     """
 
     def __init__(
         self, data: Any, num_classes: int, like: Tensor, name: str, workers: int = 0
     ) -> None:
         self._num_classes, self._like, self._name, self._workers = num_classes, like, name, workers
+        self._pair: tuple[Inputs, Tensor] | None = None  # tensors or memory maps
         self.in_memory: tuple[Inputs, Tensor] | None = None
         self.row_weights: Tensor | None = None
         self.class_weights: Tensor | None = None
@@ -74,24 +74,13 @@ class Rows:
             data = data.to_fit()
         elif isinstance(data, TensorDataset):
             data = data.tensors
-        self._pair: tuple[Inputs, Tensor] | None = None  # tensors or memory maps
         self._is_stream = isinstance(data, DataLoader | IterableDataset)
-        self._is_split = isinstance(
-            getattr(data, "sampler", None), DistributedSampler
-        )  # the sampler returns the rows of this rank
+        sampler = getattr(data, "sampler", None)
+        self._is_split = isinstance(sampler, DistributedSampler)  # it returns rows of this rank
         if isinstance(data, tuple | list) and len(data) in (2, 3):
-            inputs = as_rows(data[0]) if is_mapped(data[0]) else self._check_inputs(data[0])
-            self._pair = inputs, as_classes(data[1], num_classes, name)
-            self.in_memory = None if is_mapped(inputs) else self._pair
-            rows, targets = count_rows(inputs), len(self._pair[1])
-            if rows != targets:
-                raise ValueError(
-                    f"{name} has {rows} inputs but {targets} targets; there must be one for each."
-                )
-            self.row_weights = self._check_weights(data[2], rows) if len(data) == 3 else None
-            data = self._pair[1]
+            data = self._read_pair(*data)
         elif isinstance(data, Tensor | Interval | tuple | list) or not (
-            self._is_stream or _has_rows(data)
+            self._is_stream or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
         ):
             pairs = "a pair (inputs, targets), a Dataset of such pairs, or a DataLoader"
             raise TypeError(f"{name} must be {pairs}, got {type(data).__name__}.")
@@ -115,27 +104,26 @@ class Rows:
 
         If the labels are not in memory, all of the data are read.
         """
-        known = (
-            self._data.labels
-            if isinstance(self._data, LazyImages)
-            else self._pair and self._pair[1].cpu()
-        )
-        if known is not None:
-            return torch.bincount(known, minlength=self._num_classes)
-        counts = torch.zeros(self._num_classes, dtype=torch.long, device=self._like.device)
+        if isinstance(self._data, LazyImages):
+            return torch.bincount(self._data.labels, minlength=self._num_classes)
+        if self._pair is not None:
+            return self._count(self._pair[1].cpu())
+        counts = torch.zeros(self._num_classes, device=self._like.device)
         for batch in self.in_order(1024):
-            counts += torch.bincount(batch.y, minlength=self._num_classes)
+            counts += self._count(batch.y)
         counts = all_sum(counts).cpu()
         if not counts.any():
             raise ValueError(f"{self._name} is empty.")
         return counts
 
+    def _count(self, y: Tensor) -> Tensor:
+        return y.sum(0) if y.ndim == 2 else torch.bincount(y, minlength=self._num_classes)
+
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """Yield the rows of this process in the order of the data."""
         if self._is_stream:
-            alternate = (0, 1) if self._is_split else (rank(), world_size())
-            stream = self._read_stream(batch_size)
-            read = self._batches(islice(stream, alternate[0], None, alternate[1]))
+            first, step = (0, 1) if self._is_split else (rank(), world_size())
+            read = self._checked(islice(self._read_stream(batch_size), first, None, step))
         else:
             rows = own_share(torch.arange(len(self._data)))
             read = self._read(rows.split(batch_size) if len(rows) else ())
@@ -171,7 +159,7 @@ class Rows:
         generator = torch.Generator(self._like.device).manual_seed(seed + rank())
         if self._is_stream:
             stream = self._read_stream(batch_size * world_size())
-            read = self._batches(map(self._own_rows, stream))
+            read = self._checked(map(self._own_rows, stream))
         else:
             read = self._read(shuffled_batches(len(self._data), batch_size, seed))
         for batch in read:
@@ -180,72 +168,67 @@ class Rows:
     def digest(self) -> str:
         """Return a short description of the data, with a checksum if they are in memory."""
         if self._is_stream:
-            length = self._stream_length(1)
+            length, kind = self._stream_length(1), type(getattr(self._data, "dataset", self._data))
             size = "" if length is None else f" of length {length}"
-            return (
-                f"a stream of a {type(getattr(self._data, 'dataset', self._data)).__name__}{size}"
-            )
+            return f"a stream of a {kind.__name__}{size}"
         if self.in_memory is None:
             data = self._data if self._pair is None else self._pair[0]
             own = f", {data.digest()}" if hasattr(data, "digest") else ""
             return f"{len(self._data)} rows of a {type(data).__name__}{own}"
         code = 0
-        weights = () if self.row_weights is None else (self.row_weights,)
-        for tensor in pytree.tree_leaves((*self.in_memory, *weights)):
-            code = zlib.crc32(
-                tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code
-            )
+        for tensor in pytree.tree_leaves((*self.in_memory, self.row_weights)):
+            if tensor is not None:
+                numbers = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
+                code = zlib.crc32(numbers.data, code)
         inputs = self.in_memory[0]
         shape = pytree.tree_map(lambda part: list(part.shape[1:]), inputs)
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor | Interval) else shape
         return f"{len(self._data)} rows of shape {shape}, checksum {code:08x}"
 
-    def _batches(self, read: Iterator[tuple[Tensor, Inputs, Tensor]]) -> Iterator[Batch]:
-        """Check rows that are not in memory and move them to the device of the model."""
-        for index, x, y in read:
-            x, y = as_inputs(x), as_classes(y, self._num_classes, self._name)
-            yield self._place(index, x, y)
-
-    def _place(self, index: Tensor, x: Inputs, y: Tensor) -> Batch:
-        device, dtype = self._like.device, self._like.dtype
-        weight = self.class_weights
-        if self.row_weights is not None:
-            weight = self.row_weights[index].to(device)
-        return Batch(index, to_device(x, device, dtype), to_device(y, device, dtype), weight)
+    def _read_pair(self, inputs: Any, targets: Any, weights: Any = None) -> Tensor:
+        """Check a pair, set the attributes and return the targets."""
+        inputs = as_rows(inputs) if is_mapped(inputs) else self._check_inputs(inputs)
+        targets = as_targets(targets, self._num_classes, self._name)
+        self._pair = inputs, targets
+        self.in_memory = None if is_mapped(inputs) else self._pair
+        if (rows := count_rows(inputs)) != len(targets):
+            found = f"{rows} inputs but {len(targets)} targets"
+            raise ValueError(f"{self._name} has {found}; there must be one for each.")
+        if weights is not None:
+            self.row_weights = self._check_weights(weights, rows)
+        return targets
 
     def _read(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """Yield the batches of rows in ``order``."""
         if self.in_memory is not None:
-            return self._read_memory(order)
+            return self._read_memory(self.in_memory, order)
         if self._pair is not None:
-            return self._batches((index, *take(self._pair, index)) for index in order)
+            pair = self._pair
+            return self._checked((index, *take(pair, index)) for index in order)
         sampler = [index.tolist() for index in order]
         seeds = torch.Generator().manual_seed(torch.initial_seed())  # of the workers
         loader = DataLoader(
             self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds
         )
-        items = map(self._checked, loader)
-        return self._batches((i, *item) for i, item in zip(order, items, strict=True))
+        items = map(self._as_pair, loader)
+        return self._checked((i, *item) for i, item in zip(order, items, strict=True))
 
-    def _read_memory(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """Yield the batches as views of larger copies.
-
-        This is faster than a copy for each batch.
-        """
-        leaves = pytree.tree_leaves(self.in_memory)
+    def _read_memory(self, pair: tuple[Inputs, Tensor], order: Sequence[Tensor]) -> Iterator[Batch]:
+        """Yield the batches as views of larger copies, which are faster than small copies."""
         rows = max(map(len, order), default=1)
-        largest = rows * sum(leaf[:1].nbytes for leaf in leaves)  # bytes of a batch
+        largest = rows * sum(leaf[:1].nbytes for leaf in pytree.tree_leaves(pair))
         step = max(1, _CHUNK_BYTES // max(1, largest))
         for start in range(0, len(order), step):
             indices = order[start : start + step]
-            together = torch.cat(list(indices))
-            chunk = self._place(together, *take(self.in_memory, together))
-            sizes = [len(index) for index in indices]
-            x, y = _split(chunk.x, sizes), chunk.y.split(sizes)
-            weights = [chunk.weight] * len(sizes)
-            if self.row_weights is not None and chunk.weight is not None:
-                weights = list(chunk.weight.split(sizes))
-            yield from map(Batch, indices, x, y, weights)
+            together, first = torch.cat(list(indices)), 0
+            chunk = self._place(together, *take(pair, together))
+            for index in indices:
+                own = slice(first, first + len(index))
+                weight = chunk.weight
+                if weight is not None and self.row_weights is not None:
+                    weight = weight[own]
+                yield Batch(index, take(chunk.x, own), chunk.y[own], weight)
+                first += len(index)
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
         """Yield the row indices, the inputs and the targets of each batch of a stream.
@@ -253,7 +236,7 @@ class Rows:
         If the last batch has too few rows, it is added to the previous batch.
         """
         first, waiting = 0, None
-        for batch in map(self._checked, self._loader(batch_size)):
+        for batch in map(self._as_pair, self._loader(batch_size)):
             if waiting is not None and len(batch[1]) < max(2, world_size()):
                 batch = concatenate([waiting, batch])
             elif waiting is not None:
@@ -261,9 +244,8 @@ class Rows:
                 first += len(waiting[1])
             waiting = batch
         if waiting is None:
-            raise ValueError(
-                f"{self._name} is empty. A stream must give its rows anew in each epoch."
-            )
+            advice = "A stream must give its rows anew in each epoch."
+            raise ValueError(f"{self._name} is empty. {advice}")
         yield torch.arange(first, first + len(waiting[1])), *waiting
 
     def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
@@ -272,11 +254,24 @@ class Rows:
         if world_size() == 1 or self._is_split:
             return batch
         if len(rows) < world_size():
-            raise ValueError(
-                f"{self._name} gave a batch of {len(rows)} rows for {world_size()} processes."
-            )
+            found = f"a batch of {len(rows)} rows for {world_size()} processes"
+            raise ValueError(f"{self._name} gave {found}.")
         own = own_share(torch.arange(len(rows)))
         return rows[own], take(as_inputs(x), own), y[own]
+
+    def _checked(self, read: Iterable[tuple[Tensor, Inputs, Tensor]]) -> Iterator[Batch]:
+        """Check rows that are not in memory and move them to the device of the model."""
+        for index, x, y in read:
+            y = as_targets(y, self._num_classes, self._name)
+            yield self._place(index, as_inputs(x), y)
+
+    def _place(self, index: Tensor, x: Inputs, y: Tensor) -> Batch:
+        """Move rows to the device of the model."""
+        device, dtype = self._like.device, self._like.dtype
+        weight = self.class_weights
+        if self.row_weights is not None:
+            weight = self.row_weights[index].to(device)
+        return Batch(index, to_device(x, device, dtype), to_device(y, device, dtype), weight)
 
     def _stream_length(self, batch_size: int) -> int | None:
         try:
@@ -285,25 +280,19 @@ class Rows:
             return None
 
     def _loader(self, batch_size: int) -> Any:
-        is_loader = isinstance(self._data, DataLoader)
-        return (
-            self._data
-            if is_loader
-            else DataLoader(self._data, batch_size, num_workers=self._workers)
-        )
+        if isinstance(self._data, DataLoader):
+            return self._data
+        return DataLoader(self._data, batch_size, num_workers=self._workers)
 
-    def _checked(self, batch: Any) -> tuple[Inputs, Tensor]:
+    def _as_pair(self, batch: Any) -> tuple[Inputs, Tensor]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TypeError(f"The items of {self._name} must be pairs (input, target).")
         return batch[0], torch.as_tensor(batch[1])
 
     def _check_inputs(self, inputs: Any) -> Inputs:
         inputs = torch.as_tensor(inputs) if isinstance(inputs, list) else as_inputs(inputs)
-        if (
-            isinstance(inputs, Tensor | Interval)
-            and inputs.dtype.is_floating_point
-            and inputs.ndim < 2
-        ):
+        is_array = isinstance(inputs, Tensor | Interval)
+        if is_array and inputs.dtype.is_floating_point and inputs.ndim < 2:
             found = tuple(inputs.shape)
             raise ValueError(f"The inputs of {self._name} must have shape (N, ...), got {found}.")
         inputs = to_device(inputs, None, self._like.dtype)
@@ -315,101 +304,34 @@ class Rows:
             raise ValueError(f"{where}. Impute, clip or drop such values first.")
 
     def _check_weights(self, weights: Any, rows: int) -> Tensor:
-        weights, what = (
-            torch.as_tensor(weights).to(self._like.dtype),
-            f"The weights of {self._name} must be",
-        )
+        weights = torch.as_tensor(weights).to(self._like.dtype)
+        what = f"The weights of {self._name} must be"
         if weights.shape != (rows,):
             raise ValueError(f"{what} ({rows},), one of each row, got {tuple(weights.shape)}.")
         if bool((bad := ~((weights > 0) & weights.isfinite())).any()):
             (at,) = first_index(bad)
-            found = f"row {at} has {weights[at].item()}"
-            raise ValueError(
-                f"{what} positive and finite, but {found}. Leave out rows of weight 0."
-            )
+            found = f"row {at} has {weights[at].item()}. Leave out rows of weight 0"
+            raise ValueError(f"{what} positive and finite, but {found}.")
         return weights.unsqueeze(1)
-
-
-def check_settings(model: Classifier, train: Rows, val: Rows | None, config: TrainConfig) -> None:
-    """Check that the settings match the data and the model."""
-    if val is None and config.patience is not None:
-        raise ValueError("patience needs val_data: early stopping uses the validation loss.")
-    if val is None and config.keep == "best":
-        raise ValueError("keep='best' needs val_data: it uses the validation loss.")
-    count, processes = train.count(), world_size()
-    if count is None:
-        return
-    if count < processes:
-        raise ValueError(
-            f"train_data has {count} rows for {processes} processes; each needs at least one."
-        )
-    norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
-    smallest = min(-(-count // processes), config.for_rows(count).batch_size or 1)
-    if smallest == 1 and any(isinstance(layer, norms) for layer in model.modules()):
-        found = "batch_size is 1"
-        if count <= processes:
-            found = f"train_data has {count} rows for {processes} processes"
-        raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
-
-
-def set_class_weights(
-    config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None
-) -> None:
-    """Set the weights of the classes in the loss, if ``class_weight`` is given."""
-    if config.class_weight is None:
-        return
-    if train.row_weights is not None:
-        raise ValueError(
-            "Both rows and classes have weights. Multiply the row weights and drop class_weight."
-        )
-    if config.class_weight == "balanced":
-        counts = train.class_counts().double()
-        weights = (counts.sum() / (num_classes * counts.clamp_min(1))).to(like)
-    elif len(config.class_weight) != num_classes:
-        found = len(config.class_weight)
-        raise ValueError(f"class_weight has {found} weights for {num_classes} classes.")
-    else:
-        weights = like.new_tensor(config.class_weight)
-    for rows in (train, val):
-        if rows is not None:
-            rows.class_weights = weights
 
 
 def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
     """Return the row indices of each batch of an epoch in random order.
 
-    The rows are divided between the processes in the same way as in ``DistributedSampler``: each
-    process has the same number of rows, and some rows are repeated if the number of rows is not
-    divisible by the number of processes. If the last batch has only one row, it is added to the
-    previous batch, because batch norm needs two rows.
+    The rows are divided between the processes by a ``DistributedSampler``. If the last batch has
+    only one row, it is added to the previous batch, because batch norm needs two rows.
 
     Example:
         >>> [len(batch) for batch in shuffled_batches(7, 3, seed=0)]
         [3, 4]
     """
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    missing = -rows % world_size()
-    order = torch.cat((order, order.repeat(-(-missing // rows))[:missing]))
-    batches = list(order[rank() :: world_size()].split(batch_size))
+    sampler: Any = DistributedSampler(range(rows), world_size(), rank(), seed=seed)  # type: ignore
+    batches = list(torch.tensor(list(sampler)).split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
 
 
 def own_share(rows: Tensor) -> Tensor:
-    """Return the row indices of this process.
-
-    The number of rows differs by at most one between the processes.
-    """
+    """Return the row indices of this process, up to one more than of another process."""
     return rows.tensor_split(world_size())[rank()]
-
-
-def _split(x: Inputs, sizes: Sequence[int]) -> Sequence[Inputs]:
-    """Split the inputs into views of the given sizes."""
-    if isinstance(x, Tensor):
-        return x.split(sizes)
-    return [take(x, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
-
-
-def _has_rows(data: Any) -> bool:
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__")

@@ -38,21 +38,14 @@ class LayerDiagnosis:
     nonfinite: int  # number of outputs with a bound that is NaN or infinite
 
     def _cells(self) -> tuple[str, ...]:
-        shares = (
-            "-" if share is None else f"{share:.1%}"
-            for share in (self.zero_radii, self.no_gradient)
-        )
+        shares = ("-" if x is None else f"{x:.1%}" for x in (self.zero_radii, self.no_gradient))
         widths = (f"{width:.3g}" for width in (self.mean_width, self.max_width))
         return (self.path, self.kind, *widths, *shares, str(self.inverted), str(self.nonfinite))
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of :func:`diagnose`, which is printed as a table.
-
-    It contains the layers in the order of their calls, the loss, and the mean width of the
-    predicted intervals.
-    """
+    """Layers in the order of their calls, loss, and mean width of the predicted intervals."""
 
     layers: tuple[LayerDiagnosis, ...]
     loss: float
@@ -61,35 +54,26 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """A summary of the problems that were found."""
+        layers = self.layers
         overflow = (
             "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
         )
         sentences = {
-            "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
-            overflow: [x.path for x in self.layers if x.nonfinite][:1],
+            "Inverted bounds in {}.": [x.path for x in layers if x.inverted],
+            overflow: [x.path for x in layers if x.nonfinite][:1],
             "Dead radii: no radius gets a gradient in {}.": [
-                x.path for x in self.layers if x.no_gradient == 1
+                x.path for x in layers if x.no_gradient == 1
             ],
-            "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
+            "Every radius is zero in {}.": [x.path for x in layers if x.zero_radii == 1],
         }
-        found = [
-            sentence.format(", ".join(paths)) for sentence, paths in sentences.items() if paths
-        ]
+        found = [text.format(", ".join(paths)) for text, paths in sentences.items() if paths]
         if self.prediction_width < 1e-6:
             found.append("The predicted intervals are no wider than rounding.")
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."
 
     def __str__(self) -> str:
-        head = (
-            "layer",
-            "kind",
-            "mean width",
-            "max width",
-            "zero radii",
-            "no gradient",
-            "inverted",
-            "not finite",
-        )
+        head = ("layer", "kind", "mean width", "max width")
+        head += ("zero radii", "no gradient", "inverted", "not finite")
         table = [head, *(layer._cells() for layer in self.layers)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         aligned = [f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths)]
@@ -102,9 +86,8 @@ class Diagnosis:
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
     """Compute the widths and the gradients of each interval layer for a batch.
 
-    The forward and the backward pass do not change the mode, the gradients and the buffers of the
-    model, or the state of the random number generators. If the targets ``y`` of shape ``(N,)`` are
-    not given, the loss is computed for random classes.
+    The model and the random number generators do not change. If the targets ``y`` of shape ``(N,)``
+    are not given, the loss is computed for random classes.
 
     Raises:
         TypeError: If the model has no loss, or none of the layers returns intervals.
@@ -123,56 +106,41 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
     if y is None:
         y = torch.randint(model.num_classes, (len(x),), generator=torch.Generator().manual_seed(0))
     random_state = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
-    buffers = {
-        name: buffer.clone() for name, buffer in model.named_buffers()
-    }  # copies, so that the buffers of the model are not changed
+    copies = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with random_state, torch.enable_grad():
         with recording(layers_of(model)) as calls:
-            prediction = torch.func.functional_call(model, buffers, (x,))
+            prediction = torch.func.functional_call(model, copies, (x,))
         loss = model.loss(prediction, y.to(reference.device))
-        radii = [
-            r
-            for part in model.modules()
-            if isinstance(part, IntervalParameters)
-            for r in part.radii().values()
-        ]
-        live = [radius for radius in radii if radius.requires_grad]
-        found = (
-            torch.autograd.grad(loss, live, allow_unused=True, materialize_grads=True)
-            if live
-            else ()
-        )
-        gradients = dict(zip(live, found, strict=True))
-    named = calls_with_paths(model, calls)
+        parts = [part for part in model.modules() if isinstance(part, IntervalParameters)]
+        live = [r for part in parts for r in part.radii().values() if r.requires_grad]
+        options = {"allow_unused": True, "materialize_grads": True}
+        found = torch.autograd.grad(loss, live, **options) if live else ()
+    gradients = dict(zip(live, found, strict=True))
     layers = tuple(
         _diagnose(path, call, gradients)
-        for path, call in named
+        for path, call in calls_with_paths(model, calls)
         if isinstance(call.output, Interval)
     )
     if not layers:
-        raise TypeError(
-            f"No layer of this {type(model).__name__} gives intervals; pass an interval network."
-        )
+        name = type(model).__name__
+        raise TypeError(f"No layer of this {name} gives intervals; pass an interval network.")
     return Diagnosis(layers, loss.item(), (prediction.upper - prediction.lower).mean().item())
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the modules that have parameters of their own or no submodules."""
-    parts = (part for part in model.modules() if not isinstance(part, Temperature))
     return [
-        part for part in parts if not list(part.children()) or list(part.parameters(recurse=False))
+        part
+        for part in model.modules()
+        if not isinstance(part, Temperature)
+        and (not list(part.children()) or list(part.parameters(recurse=False)))
     ]
 
 
 def calls_with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
-    """Yield the calls with the paths of the layers.
-
-    The suffix ``#2`` is added to the path for the second call of a layer.
-    """
-    paths, count = (
-        {module: path for path, module in model.named_modules()},
-        Counter[torch.nn.Module](),
-    )
+    """Yield the calls with the paths of the layers; ``#2`` marks the second call of a layer."""
+    paths = {module: path for path, module in model.named_modules()}
+    count = Counter[torch.nn.Module]()
     for call in calls:
         count[call.module] += 1
         number = count[call.module]
@@ -183,19 +151,15 @@ def _diagnose(
     path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor]
 ) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
-    width = upper - lower
-    radii = (
-        list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
-    )
+    width, has_radii = upper - lower, isinstance(call.module, IntervalParameters)
+    radii = list(call.module.radii().values()) if has_radii else []  # type: ignore
     return LayerDiagnosis(
         path=path,
         kind=type(call.module).__name__,
         mean_width=width.mean().item(),
         max_width=width.max().item(),
         zero_radii=_share(radius <= 0 for radius in radii),
-        no_gradient=_share(
-            gradients.get(radius, torch.zeros_like(radius)) == 0 for radius in radii
-        ),
+        no_gradient=_share(gradients.get(r, torch.zeros_like(r)) == 0 for r in radii),
         inverted=int((lower > upper).sum()),
         nonfinite=int((~(lower.isfinite() & upper.isfinite())).sum()),
     )
@@ -223,10 +187,7 @@ def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str
 def explain_failure(
     model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch
 ) -> str:
-    """Repeat a failed step without an update, and return the cause as a sentence.
-
-    The cause is the first value that is not finite.
-    """
+    """Repeat a failed step, and describe the first value that is not finite."""
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
         row = int(batch.rows[first])
@@ -239,9 +200,8 @@ def explain_failure(
     for path, call in calls_with_paths(model, calls):
         layer = f"{path} ({type(call.module).__name__})"
         if not is_finite(call.inputs):
-            return (
-                f"It began before layer {layer}: all earlier outputs are finite, its input is not."
-            )
+            found = "all earlier outputs are finite, its input is not"
+            return f"It began before layer {layer}: {found}."
         if not is_finite(call.output):
             return f"It began in layer {layer}: its input is finite, its output is not."
     if not is_finite(loss):

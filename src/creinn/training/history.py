@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn.classifier.inputs import most_probable
 from creinn.credal.credal_set import CredalSet
 from creinn.distributed import all_sum
 from creinn.numerics import weight_per_row
+from creinn.training.data import Batch
 
 Row = dict[str, float | None]
 _PENDING = 256  # number of batches after which the sums are updated
@@ -77,26 +79,21 @@ class EpochSums:
         self._pending: list[tuple[Any, ...]] = []
 
     @torch.no_grad()
-    def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Tensor | int:
-        """Add a batch and return the sum of the weights of the rows.
+    def add(self, batch: Batch, prediction: Any, loss: Tensor) -> Tensor | int:
+        """Add the mean loss of a batch, and return the sum of the weights of its rows.
 
-        Args:
-            y: The class of each row.
-            weight: The weights of the rows or of the classes.
-            prediction: A prediction, or the logits of an ordinary network.
-            loss: The mean loss of the batch.
+        The prediction may also be the logits of an ordinary network.
         """
-        rows = len(y)
-        width: Tensor | float = math.nan
-        mass: Tensor | int = rows if weight is None else weight_per_row(weight, y).sum()
+        rows, width = len(batch.y), math.nan
+        mass = rows if batch.weight is None else weight_per_row(batch.weight, batch.y).sum()
         if isinstance(prediction, Tensor):
-            binary = prediction.shape[1] == 1
-            label = prediction[:, 0] > 0 if binary else prediction.argmax(1)
+            is_binary = prediction.shape[1] == 1
+            label = prediction[:, 0] > 0 if is_binary else prediction.argmax(1)
         else:
             label = prediction.label
         if isinstance(prediction, CredalSet):
             width = rows * prediction.width.mean()
-        self._pending.append((loss.detach(), label == y, mass, width, rows))
+        self._pending.append((loss.detach(), label == most_probable(batch.y), mass, width, rows))
         if len(self._pending) == _PENDING:
             self._flush()
         return mass
@@ -106,13 +103,10 @@ class EpochSums:
 
         A value is ``None`` if it is not finite or is not defined.
         """
-        mass, loss, correct, width, rows = self._all_sums()
+        self._flush()
+        mass, loss, correct, width, rows = all_sum(self._sums).tolist()
         values = {"loss": loss / mass, "accuracy": correct / rows, "width": width / rows}
         return {prefix + name: x if math.isfinite(x) else None for name, x in values.items()}
-
-    def _all_sums(self) -> list[float]:
-        self._flush()
-        return all_sum(self._sums).tolist()
 
     def _flush(self) -> None:
         if not self._pending:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.modules.batchnorm import _NormBase
-from torch.optim.adam import adam
+from torch.nn.parallel import DistributedDataParallel
 
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
 from creinn.classifier.network import recording
-from creinn.distributed import all_sum, broadcast_object, data_parallel, world_size
+from creinn.distributed import all_sum, broadcast_object, broadcast_state, world_size
 from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -24,10 +24,7 @@ from creinn.training.history import EpochSums
 
 
 class Forward(torch.nn.Module):
-    """Module that computes the prediction and the loss of a batch.
-
-    It is a module because it is wrapped by ``DistributedDataParallel``.
-    """
+    """Prediction and loss of a batch, as a module for ``DistributedDataParallel``."""
 
     def __init__(self, model: Classifier, config: TrainConfig, device: torch.device) -> None:
         super().__init__()
@@ -46,76 +43,66 @@ class Forward(torch.nn.Module):
 class TrainStep:
     """Update of the weights for a batch, with the gradients of all processes."""
 
-    def __init__(
-        self, forward: Forward, optimizer: torch.optim.Adam, scaler: torch.amp.GradScaler
-    ) -> None:
-        self._model, self._optimizer, self._scaler = forward.model, optimizer, scaler
-        self.broadcast_optimizer()
-        self._parameters: list[Parameter] = optimizer.param_groups[0]["params"]
-        self._network = data_parallel(forward)
+    def __init__(self, forward: Forward, config: TrainConfig, device: torch.device) -> None:
+        self._network: torch.nn.Module = forward
+        self._model = forward.model
+        self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._idle: list[Parameter] | None = None  # biases with a gradient of zero
+        self.optimizer = torch.optim.Adam(
+            self._parameters, config.learning_rate or 1e-3, fused=True
+        )
+        has_scales = config.mixed_precision and device.type == "cuda"
+        self.scaler = torch.amp.GradScaler(device.type, enabled=has_scales)
 
-    def broadcast_optimizer(self) -> None:
-        """Copy the state of the optimizer from rank 0, which reads the checkpoints."""
+    def start(self) -> None:
+        """Copy the state of rank 0, which reads the checkpoints, and start to sum gradients."""
         if world_size() > 1:
-            for part in (self._optimizer, self._scaler):
+            self.broadcast()
+            self._network = DistributedDataParallel(self._network, find_unused_parameters=True)
+
+    def broadcast(self) -> None:
+        """Copy the weights and the state of the optimizer from rank 0 to all processes."""
+        broadcast_state(self._model)
+        if world_size() > 1:
+            for part in (self.optimizer, self.scaler):
                 part.load_state_dict(broadcast_object(part.state_dict))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the optimizer."""
+        self.optimizer.param_groups[0]["lr"] = rate
 
     def __call__(self, batch: Batch, sums: EpochSums) -> None:
         """Update the weights, and add the metrics of the batch to ``sums``."""
         known = None if self._idle is None else nullcontext(self._idle)
         with known or zero_grad_biases(self._model) as self._idle:
             prediction, loss = self._network(batch)
-        mass = sums.add(batch.y, batch.weight, prediction, loss)
+        mass = sums.add(batch, prediction, loss)
         if world_size() > 1:  # the mean over the processes is then the mean over all rows
             own = torch.as_tensor(mass, dtype=loss.dtype, device=loss.device)
             loss = loss * (world_size() * own / all_sum(own))
         for parameter in self._parameters:
             parameter.grad = None
-        self._scaler.scale(loss).backward()
+        self.scaler.scale(loss).backward()
         for bias in self._idle:
             bias.grad = torch.zeros_like(bias)
-        if self._scaler.is_enabled():  # it skips steps with infinite gradients
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
-        else:
-            _adam_step(self._optimizer)
+        self.scaler.step(self.optimizer)  # skips steps with infinite gradients if it is enabled
+        self.scaler.update()
         self._model.after_step()
 
     def is_finite(self) -> bool:
-        """Return whether the trained parameters and their averages are finite.
-
-        This synchronizes with the device.
-        """
-        averages = (value for state in self._optimizer.state.values() for value in state.values())
+        """Return whether the trained parameters and their averages are finite."""
+        averages = (value for state in self.optimizer.state.values() for value in state.values())
         values = [tensor.isfinite().all() for tensor in (*self._parameters, *averages)]
         return bool(torch.stack([value.cpu() for value in values]).all())
 
     def close(self) -> None:
-        """Release all references to the process group."""
-        if world_size() > 1:
-            self._network = torch.nn.Identity()
+        """Release all references to the process group.
+
+        Otherwise a thread of the group can abort the process after ``destroy_process_group``.
+        """
+        if isinstance(self._network, DistributedDataParallel):
+            self._network = self._network.module
             gc.collect()
-
-
-@torch.no_grad()
-def _adam_step(optimizer: torch.optim.Adam) -> None:
-    """Call ``optimizer.step()`` without hooks.
-
-    For a network with small layers, the hooks take a third of the time of a step.
-    """
-    (group,) = optimizer.param_groups
-    parameters = [p for p in group["params"] if p.grad is not None]
-    states = [optimizer.state[p] for p in parameters]
-    if not all(states):
-        optimizer.step()  # creates the states
-        return
-    (beta1, beta2), names = group["betas"], ("exp_avg", "exp_avg_sq", "step")
-    means, squares, steps = ([state[name] for state in states] for name in names)
-    rates = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
-    gradients: Any = [p.grad for p in parameters]
-    adam(parameters, gradients, means, squares, [], steps, fused=True,
-         beta1=beta1, beta2=beta2, **rates)  # fmt: skip
 
 
 @contextmanager
@@ -127,51 +114,45 @@ def train_only(model: torch.nn.Module, part: str) -> Iterator[None]:
     if part == "all":
         yield
         return
-    modules = list(model.modules())
-    norms = {
-        layer: layer.center_frozen for layer in modules if isinstance(layer, IntervalBatchNorm)
-    }
-    layers = [layer for layer in modules if isinstance(layer, IntervalParameters)]
+    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
+    layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
     radii = {radius for layer in layers for radius in layer.radii().values()}
-    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
-    if not any(before[radius] for radius in radii):
+    if not any(radius.requires_grad for radius in radii):
         name = type(model).__name__
         found = f"every radius of {name} has requires_grad=False" if radii else f"{name} has none"
         raise ValueError(f"train='radii' needs radii that can be trained, but {found}.")
     kept = radii | {p for norm in norms if norm.mode != "sound" for p in norm.parameters()}
+    frozen = [p for p in model.parameters() if p.requires_grad and p not in kept]
+    norms = [norm for norm in norms if not norm.center_frozen]
     try:
-        for parameter, value in before.items():
-            parameter.requires_grad_(value and parameter in kept)
-        for norm in norms:
-            norm.center_frozen = True
+        _freeze(frozen, norms, True)
         yield
     finally:
-        for parameter, value in before.items():
-            parameter.requires_grad_(value)
-        for norm, was_frozen in norms.items():
-            norm.center_frozen = was_frozen
+        _freeze(frozen, norms, False)
+
+
+def _freeze(parameters: list[Parameter], norms: list[IntervalBatchNorm], frozen: bool) -> None:
+    for parameter in parameters:
+        parameter.requires_grad_(not frozen)
+    for norm in norms:
+        norm.center_frozen = frozen
 
 
 def set_train_mode(model: torch.nn.Module, part: str) -> None:
-    """Set the model to training mode.
-
-    If only the radii are trained, the ordinary batch norms are set to eval mode.
-    """
+    """Set the model to training mode, but ordinary batch norms to eval mode for the radii."""
     model.train()
-    if part == "radii":
-        for layer in model.modules():
-            if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
-                layer.eval()
+    for layer in model.modules() if part == "radii" else ():
+        if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
+            layer.eval()
 
 
 @contextmanager
 def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
-    """Find the biases with a gradient of zero in a forward pass in training mode.
+    """Find the biases with a gradient of zero in a forward pass; filled on exit.
 
-    The list is filled on exit. If the last linear layer is followed by batch norm, the gradient of
-    the bias is zero. The computed gradient is a rounding error, but the step of Adam does not
-    depend on the scale of the gradient. In paper mode, the mean of the radii is also subtracted in
-    the batch norm, so the gradient of the radius of the bias is also zero.
+    If the last linear layer is followed by batch norm, the gradient of its bias is zero. The
+    computed gradient is a rounding error, but a step of Adam does not depend on the scale of the
+    gradient. In paper mode, the same is true of the radius of the bias.
     """
     found: list[Parameter] = []
     norm: Any = getattr(model, "norm", None)
