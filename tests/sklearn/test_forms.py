@@ -187,3 +187,55 @@ def test_invalid_distributions_raise(quick, votes, change, token):
     X, shares = votes
     with pytest.raises(ValueError, match=token):
         quick().fit(X, change(shares))
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    """Training and calibration rows of two classes that overlap, and new rows."""
+    rng = np.random.default_rng(1)
+    y = np.arange(2400) % 2
+    X = rng.normal(size=(2400, 2)) + 2 * y[:, None]
+    names = np.array(["no", "yes"])[y]
+    return (X[:400], names[:400]), (X[400:1400], names[400:1400]), (X[1400:], names[1400:])
+
+
+def test_accepted_rows_have_few_errors(quick, overlapping, tmp_path):
+    train, held_out, (X, y) = overlapping
+    clf = quick().fit(*train)
+    with pytest.raises(ValueError, match="calibrate"):
+        clf.predict_or_abstain(X)
+    assert (clf.predict(X) != y).mean() > 0.05
+    clf.calibrate(*held_out, max_error=0.05, by="total")
+    found = clf.predict_or_abstain(X)
+    is_accepted = found != None  # noqa: E711  (an array)
+    assert 0.5 < is_accepted.mean() < 1
+    assert (found[is_accepted] != y[is_accepted]).mean() < 0.05
+    assert (found[is_accepted] == clf.predict(X)[is_accepted]).all()
+    named = clf.predict_or_abstain(X, sentinel="unknown")
+    assert named.dtype.kind == "U"
+    assert (named[~is_accepted] == "unknown").all()
+    clf.save(tmp_path)
+    loaded = CreINNClassifier.load(tmp_path)
+    assert (loaded.predict_or_abstain(X, "unknown") == named).all()
+    with pytest.raises(ValueError, match="yes"):
+        clf.predict_or_abstain(X, sentinel="yes")
+
+
+def test_abstention_by_groups(quick, overlapping):
+    train, held_out, (X, _) = overlapping
+    clf = quick().fit(*train)
+    groups = np.arange(1000) % 2
+    clf.calibrate(*held_out, max_error=0.1, by=groups)
+    found = clf.predict_or_abstain(X, -1, groups=groups)
+    assert found.dtype == object
+    assert set(found) == {-1, "no", "yes"}
+    assert (clf.predict_or_abstain(X, groups=groups + 7) == None).all()  # noqa: E711
+
+
+def test_calibration_of_unsorted_columns(quick, votes):
+    pandas = pytest.importorskip("pandas")
+    X, shares = votes
+    clf = quick().fit(X, pandas.DataFrame(shares, columns=["owl", "dog", "cat"]))
+    labels = np.array(["owl", "dog", "cat"])[shares.argmax(1)]
+    sets = clf.calibrate(X, labels, coverage=0.9).predict_set(X, coverage=0.9)
+    assert sets[np.arange(400), shares.argmax(1)].mean() >= 0.9

@@ -202,13 +202,30 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         rule = rule if coverage is None and groups is None else "conformal"
         return self.credal_set(X).classes(rule, coverage, groups).numpy()
 
+    def predict_or_abstain(self, X: Any, sentinel: Any = None, groups: Any = None) -> Array:
+        """Predict labels ``(n,)``, with ``sentinel`` for the rows that are not accepted.
+
+        This requires ``calibrate(X, y, max_error=...)``, and ``groups`` if the calibration was by
+        groups. If the sentinel has another type than the labels, the dtype is object.
+
+        Raises:
+            ValueError: If the sentinel is one of the labels, or if there is no calibration.
+        """
+        if sentinel in self.classes_.tolist():
+            raise ValueError(f"The sentinel {sentinel!r} is a label. Use another value.")
+        prediction = self.credal_set(X)
+        labels = self.classes_[prediction.label.numpy()]
+        if np.asarray(sentinel).dtype.kind != labels.dtype.kind:
+            labels = labels.astype(object)
+        return np.where(prediction.accept(groups).numpy(), labels, sentinel)
+
     def calibrate(
-        self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, **options: Any
+        self, X: Any, y: Any, coverage: float | None = None, by: Any = None, **options: Any
     ) -> "CreINNClassifier":
-        """Calibrate the sets of classes on rows that were not in the training data.
+        """Calibrate the sets of classes or the abstention on rows that were not trained on.
 
         The labels ``y`` are in ``classes_``, or they are class distributions ``(n, K)``. The other
-        arguments, such as ``score`` and ``random``, are those of :meth:`creinn.CreINN.calibrate`.
+        arguments, such as ``max_error`` and ``score``, are those of :meth:`creinn.CreINN.calibrate`.
 
         Raises:
             ValueError: If there are too few rows, or if a label is not in ``classes_``.
@@ -218,7 +235,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             if not (known := np.isin(labels, self.classes_)).all():
                 unknown = labels[~known].tolist()[0]
                 raise ValueError(f"The label {unknown!r} is not in the training data.")
-            labels = np.searchsorted(self.classes_, labels)
+            order = np.argsort(self.classes_)
+            labels = order[np.searchsorted(self.classes_, labels, sorter=order)]
         self.model_.calibrate_predictions(self.credal_set(X), labels, coverage, by, **options)
         return self
 

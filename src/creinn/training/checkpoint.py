@@ -219,7 +219,8 @@ def check_fingerprint(found: Fingerprint, expected: Fingerprint, path: Path) -> 
     """Raise a ``ValueError`` with the first difference if a checkpoint is of another run."""
     old, new = found["processes"], expected["processes"]
     for name, now in expected.items():
-        if (before := found.get(name)) == now or name == "processes":
+        before: Any = found.get(name)
+        if before == now or name == "processes":
             continue
         if name in ("architecture", "weights"):
             line = next(line for line in ndiff(before, now) if line[0] in "-+")

@@ -72,8 +72,8 @@ class Diagnosis:
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."
 
     def __str__(self) -> str:
-        head = ("layer", "kind", "mean width", "max width")
-        head += ("zero radii", "no gradient", "inverted", "not finite")
+        names = "layer,kind,mean width,max width,zero radii,no gradient,inverted,not finite"
+        head = names.split(",")
         table = [head, *(layer._cells() for layer in self.layers)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         aligned = [f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths)]
@@ -113,9 +113,10 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
         loss = model.loss(prediction, y.to(reference.device))
         parts = [part for part in model.modules() if isinstance(part, IntervalParameters)]
         live = [r for part in parts for r in part.radii().values() if r.requires_grad]
-        options = {"allow_unused": True, "materialize_grads": True}
-        found = torch.autograd.grad(loss, live, **options) if live else ()
-    gradients = dict(zip(live, found, strict=True))
+        gradients = {}
+        if live:
+            found = torch.autograd.grad(loss, live, allow_unused=True, materialize_grads=True)
+            gradients = dict(zip(live, found, strict=True))
     layers = tuple(
         _diagnose(path, call, gradients)
         for path, call in calls_with_paths(model, calls)

@@ -84,7 +84,8 @@ class EpochSums:
 
         The prediction may also be the logits of an ordinary network.
         """
-        rows, width = len(batch.y), math.nan
+        rows = len(batch.y)
+        width: Tensor | float = math.nan
         mass = rows if batch.weight is None else weight_per_row(batch.weight, batch.y).sum()
         if isinstance(prediction, Tensor):
             is_binary = prediction.shape[1] == 1
