@@ -335,7 +335,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Array, Array]:
         """Return the rows with a positive weight, their classes or distributions, and weights."""
         check_labels(y)
-        is_soft = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        shape = np.asarray(y).shape
+        is_soft = len(shape) == 2 and shape[1] > 1
         rows, targets = validate_rows(self, X, is_mixed_frame(X), y=y, multi_output=is_soft)
         weights = _check_sample_weight(
             sample_weight, X=targets, dtype=np.float64, ensure_non_negative=True
@@ -344,7 +345,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         if not used.any():
             raise ValueError("sample_weight is zero in every row.")
         if is_soft:
-            self.classes_ = np.asarray(y.columns if is_frame(y) else range(np.shape(y)[1]))
+            self.classes_ = np.asarray(y.columns if is_frame(y) else range(shape[1]))
             targets = np.asarray(targets, np.float64)[used]
             check_distributions(torch.from_numpy(targets), "row of y")
         else:
