@@ -146,6 +146,17 @@ def test_demo_table_matches_record():
             assert cell == expected, (measure, model)
 
 
+def test_margins_match_record():
+    record = json.loads((ROOT / "results" / "study" / "guarantees.json").read_text())["margins"]
+    _, *rows = rows_of((ROOT / "docs" / "calibrate.md").read_text(), "| data | margin |")
+    assert [row[1] for row in rows] == ["deviation", "additive"] * 2
+    sources = [("images", "SVHN")] * 2 + [("texts", "tweets")] * 2
+    for (data, foreign), (_, margin, *cells) in zip(sources, rows, strict=True):
+        names = ("coverage", "width", "coverage_ambiguous", f"auroc {foreign}")
+        found = [record[data][margin][name] for name in (*names, f"auroc {foreign} widened")]
+        assert [float(cell) for cell in cells] == pytest.approx(found, abs=5.1e-4), (data, margin)
+
+
 PLAIN = "plain network"  # the SNN, which is ranked by its entropy
 
 
