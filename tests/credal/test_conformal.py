@@ -135,7 +135,7 @@ def exchangeable(rows: int, classes: int, rng: np.random.Generator, votes: int |
     truth = rng.dirichlet(np.full(classes, 0.4), rows)
     noisy = torch.from_numpy((truth + 0.1) ** rng.uniform(0.3, 3, (3, rows, 1)))
     s = CredalSet.from_samples(noisy / noisy.sum(-1, keepdim=True))
-    labels = np.array([rng.multinomial(votes or 1, p / p.sum()) for p in truth])
+    labels = rng.multinomial(votes or 1, truth)
     return s, torch.from_numpy(labels / votes if votes else labels.argmax(1))
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -136,29 +137,34 @@ def fit_abstention(
 class Candidates(NamedTuple):
     """Candidates in increasing order, with the results of the rows that test them."""
 
-    limits: Float[Tensor, " candidates"]
-    expected: Float[Tensor, " candidates"]  # number of accepted rows, estimated by the grid rows
-    accepted: Int[Tensor, " candidates"]
-    errors: Int[Tensor, " candidates"]
+    limits: Float[Tensor, "*sets candidates"]
+    expected: Float[Tensor, "*sets candidates"]  # accepted rows, estimated by the grid rows
+    accepted: Int[Tensor, "*sets candidates"]
+    errors: Int[Tensor, "*sets candidates"]
 
 
 def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> Candidates:
     """Choose the candidates by some of the rows, and count accepted rows and errors of the others.
 
     Rows are assigned at random with a fixed seed.
+
+    Args:
+        uncertainty: Uncertainties ``(*sets, rows)`` of one or several sets of calibration rows.
+        is_error: Errors of the same shape.
+        tolerance: The largest difference of a tie.
     """
-    order = torch.randperm(len(uncertainty), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(uncertainty.shape[-1], generator=torch.Generator().manual_seed(0))
     size = min(len(order) // 5, GRID_ROWS)
-    grid, tested = uncertainty[order[:size]].sort().values, order[size:]
+    grid, tested = uncertainty[..., order[:size]].sort().values, order[size:]
     ranks = (torch.arange(1, SHARES) * size + SHARES - 1) // SHARES
-    limits = torch.cat([grid[ranks - 1] if size else grid, grid.new_tensor([math.inf])])
-    limits = (limits + tolerance).unique()
+    everything = torch.full_like(uncertainty[..., :1], math.inf)
+    limits = torch.cat([grid[..., ranks - 1] if size else grid, everything], -1) + tolerance
     share = torch.searchsorted(grid, limits, right=True) / max(size, 1)
-    share[-1] = 1
-    values, by_value = uncertainty[tested].sort()
+    share[..., -1] = 1
+    values, by_value = uncertainty[..., tested].sort()
     accepted = torch.searchsorted(values, limits, right=True)
-    errors = torch.cat([accepted.new_zeros(1), is_error[tested][by_value].cumsum(0)])[accepted]
-    return Candidates(limits, share * len(tested), accepted, errors)
+    errors = F.pad(is_error[..., tested].gather(-1, by_value).cumsum(-1), (1, 0))
+    return Candidates(limits, share * len(tested), accepted, errors.gather(-1, accepted))
 
 
 def rows_needed_without_error(max_error: float, confidence: float) -> int:
@@ -173,18 +179,21 @@ def rows_needed_without_error(max_error: float, confidence: float) -> int:
     return math.ceil(math.log(1 - confidence) / math.log1p(-max_error) - 1e-9)
 
 
-def first_tested(candidates: Candidates, max_error: float, confidence: float) -> int:
+def first_tested(
+    candidates: Candidates, max_error: float, confidence: float
+) -> Int[Tensor, "*sets 1"]:
     """Return the index of the first candidate of the sequence.
 
     It accepts about half of the rows, or three times the necessary number if that is less: with
     fewer rows, a single error would end the sequence.
     """
-    needed, rows = rows_needed_without_error(max_error, confidence), candidates.expected[-1].item()
+    expected = candidates.expected
+    needed, rows = rows_needed_without_error(max_error, confidence), expected.max().item()
     enough = max(needed, min(3 * needed, rows / 2))
-    return int((candidates.expected < enough).sum().clamp_max(len(candidates.limits) - 1))
+    return (expected < enough).sum(-1, keepdim=True).clamp_max(expected.shape[-1] - 1)
 
 
-def error_bounds(candidates: Candidates, confidence: float) -> Float[Tensor, " candidates"]:
+def error_bounds(candidates: Candidates, confidence: float) -> Float[Tensor, "*sets candidates"]:
     """Return the upper Clopper-Pearson bound of the error rate for each candidate."""
     from scipy.special import bdtri  # the inverse of the binomial distribution function in its rate
 
@@ -192,16 +201,25 @@ def error_bounds(candidates: Candidates, confidence: float) -> Float[Tensor, " c
     return torch.where(candidates.errors == candidates.accepted, 1.0, bounds)
 
 
+def find_limits(
+    candidates: Candidates, max_error: float, confidence: float
+) -> Float[Tensor, "*sets"]:
+    """Return the last limit before a test fails; minus infinity if the first test fails."""
+    first = first_tested(candidates, max_error, confidence)
+    is_before = torch.arange(candidates.limits.shape[-1]) < first
+    # a p-value of at most 1 - confidence is a bound of at most max_error
+    passes = is_before | (error_bounds(candidates, confidence) <= max_error)
+    passed = passes.long().cumprod(-1).sum(-1, keepdim=True)
+    limits = candidates.limits.gather(-1, (passed - 1).clamp_min(0))
+    return torch.where(passed > first, limits, -math.inf).squeeze(-1)
+
+
 def _limit(
     uncertainty: Tensor, is_error: Tensor, max_error: float, confidence: float, tolerance: float
 ) -> float | NoThresholdError:
-    """Return the last limit before a test fails, or the error if the first test fails."""
     candidates = find_candidates(uncertainty, is_error, tolerance)
-    bounds = error_bounds(candidates, confidence)  # p-value <= 1 - confidence: bound <= max_error
-    first = first_tested(candidates, max_error, confidence)
-    passed = int((bounds[first:] <= max_error).long().cumprod(0).sum())
-    if passed:
-        return float(candidates.limits[first + passed - 1])
-    rates = [step / 1000 for step in range(1, 1000)]
-    possible = (r for r in rates if bounds[first_tested(candidates, r, confidence)] <= r)
+    rates = (max_error, *(step / 1000 for step in range(1, 1000)))
+    if (limit := float(find_limits(candidates, rates[0], confidence))) > -math.inf:
+        return limit
+    possible = (r for r in rates[1:] if find_limits(candidates, r, confidence) > -math.inf)
     return NoThresholdError(max_error, len(uncertainty), next(possible, 1.0))
