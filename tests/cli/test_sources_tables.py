@@ -246,7 +246,7 @@ def test_suspicious_data_print_notes(run, train, tmp_path):
         ("x,y\n1,a\n", "learn from"),
         ("x,y\n1,a\n2\n", "line 3"),
         ("x,y\n1,a\n2,b,c\n", "separator="),
-        ("# by hand\nx,y\n1,a\n2,b\n", "comment='#'"),
+        ("# by hand\nx,y\n1,a\n2,b\n", "comment="),
         ('[{"x": 1, "y": "a"}]', "JSON"),
     ],
 )

@@ -231,15 +231,9 @@ def test_missing_values_of_pairs():
     ],
 )
 def test_invalid_pairs_raise(lower, upper, message):
-    classes = ["a", "b"]
-    tables = [
-        table("lo.csv", **lower, y=classes[: len(lower["x"])]),
-        table("hi.csv", **upper, y=classes[: len(upper["x"])]),
-    ]
-    with pytest.raises(ValueError, match=message):
-        TableEncoder.fit(tables, "y")
+    tables = [table("lo.csv", **lower), table("hi.csv", **upper)]
     kind = Category("x", ("u", "v")) if "u" in lower["x"] else Number("x", 0.0, 1.0)
-    with pytest.raises(ValueError, match=message.split(", but 1 of")[0]):
+    with pytest.raises(ValueError, match=message):
         TableEncoder("y", (kind,)).encode(tables)
 
 

@@ -55,8 +55,8 @@ def test_column_named_like_a_missing_value(tmp_path):
         ("a,b\n1,2,3\n3,4,5\n", "line 2.*separator="),
         ("a,b\n1,2\n\n3\n5,6\n", "line 4.*separator="),  # short
         ('a,b\n"1\n2",2\n3\n', "line 4"),  # a quoted line break
-        ("# by hand\na,b\n1,2\n", "comment='#'"),
-        ("a,b\n1,2\n# end\n", "line 3.*comment='#'"),
+        ("# by hand\na,b\n1,2\n", "comment="),
+        ("a,b\n1,2\n# end\n", "line 3.*comment="),
         ('[{"a": 1}]', "JSON"),
         ('{"a": 1}\n{"a": 2}\n', "JSON"),
     ],

@@ -9,15 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from creinn.data.dataset import Dataset
 from creinn.data.decoding import format_size
-from creinn.data.encoder import Counts, TableEncoder, find_classes, labelled_rows
+from creinn.data.encoder import (
+    Counts,
+    TableEncoder,
+    class_indices,
+    find_classes,
+    labelled_rows,
+)
 from creinn.data.features import Missing
 from creinn.data.images import is_image, is_tree, labels_of, open_tree, read_images
 from creinn.data.lazy_images import KEPT, LazyImages
@@ -215,7 +219,7 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
     return PreparedData(
         options.source,
         _inputs(features, missing),
-        torch.from_numpy(pd.Index(classes, dtype=object).get_indexer(labels)),
+        class_indices(labels, classes, tables[0], target),
         classes,
         missing=missing,
         notes=notes + dropped + class_notes,
@@ -230,10 +234,7 @@ def _marks(options: "DataOptions", preprocessing: Any) -> list[str]:
 
 
 def _read_tables(
-    options: "DataOptions",
-    preprocessing: Any,
-    classes: Sequence[str] | None,
-    whole: bool = False,
+    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None, whole: bool = False
 ) -> Iterator[Part]:
     encoder = TableEncoder.from_json(preprocessing)
     counts: Counts = {}
@@ -252,10 +253,9 @@ def _read_tables(
         tables: Tables = chunk
         labels: Tensor | None = None
         if classes is not None:
-            assert encoder.target is not None
             drop_unlabelled = getattr(options, "drop_unlabelled", False)
-            tables, texts, _ = labelled_rows(chunk, encoder.target, drop_unlabelled)
-            labels = _class_indices(texts, classes, tables[0], encoder.target)
+            tables, texts, _ = labelled_rows(chunk, preprocessing["target"], drop_unlabelled)
+            labels = class_indices(texts, classes, tables[0], preprocessing["target"])
             dropped += len(chunk[0]) - len(texts)
         first = tables[0]
         features, notes = encoder.encode(tables, counts)
@@ -266,15 +266,8 @@ def _read_tables(
             first.check_column(column)
             check_cells(tables, column)
             ids[column] = first.frame[column].array
-        yield Part(
-            _inputs(features, missing),
-            labels,
-            ids,
-            notes,
-            first.share,
-            missing=missing,
-            tables=tables,
-        )
+        inputs = _inputs(features, missing)
+        yield Part(inputs, labels, ids, notes, first.share, missing=missing, tables=tables)
 
 
 def _reading(options: "DataOptions", marks: Sequence[str], dayfirst: bool | None = None) -> Reading:
@@ -286,14 +279,6 @@ def _reading(options: "DataOptions", marks: Sequence[str], dayfirst: bool | None
 def _inputs(features: Sequence[Tensor], missing: Missing) -> Tensor | Interval:
     points, *upper = features
     return missing.intervals(points, *upper) if upper else points
-
-
-def _class_indices(labels: Any, classes: Sequence[str], table: Table, target: str) -> Tensor:
-    numbers = pd.Index(classes, dtype=object).get_indexer(labels)
-    for row in np.flatnonzero(numbers < 0):
-        found = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
-        raise ValueError(f"{found}, only {', '.join(classes)}.")
-    return torch.from_numpy(numbers)
 
 
 def _learn_images(options: "TrainOptions", preprocessing: dict[str, Any] | None) -> PreparedData:

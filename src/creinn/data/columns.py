@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
-from creinn.data.table import Array, Table, Tables, check_cells, parse_numbers
+from creinn.data.table import Array, Table, Tables, parse_numbers
 from creinn.numerics import pluralize
 
 Features = npt.NDArray[np.float32]
@@ -108,18 +108,15 @@ def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int
     elif len(tables) == 1 and len(zeros) and texts.str.fullmatch(r"\d+").all():
         remarks = [f"categories, because of leading zeros such as {zeros.iloc[0]!r}"]
     elif np.isfinite(parse_numbers(present, table.reading.decimal)).any():
-        check_cells(tables, name, is_number=True)
         return _fit_number(tables, name)
     elif advice := table.advice(texts, all):
         found = f"{table.name}, column {name!r}: {texts.iloc[0]!r} is not a plain number"
         raise ValueError(f"{found}.{advice} Pass categorical={name!r} for categories.")
     elif form := _date_form(table, name, texts):
-        check_cells(tables, name)
         return _fit_date(table, name, form)
     elif texts.str.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b").all():
         found = f"categories such as {texts.iloc[0]!r}, because not all are dates of one format"
         remarks = [f"{found}; use ISO 8601 or days with years of four digits"]
-    check_cells(tables, name)
     column, others = _fit_category(table, name, max_categories)
     return column, remarks + others
 

@@ -5,11 +5,12 @@ returns notes on what was detected, omitted or unknown.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from creinn.data.columns import (
 from creinn.data.table import (
     Array,
     Reading,
+    Table,
     Tables,
     check_cells,
     check_pair,
@@ -209,3 +211,12 @@ def find_classes(
     if is_number:
         found = [found[i] for i in np.argsort(values, kind="stable")]
     return found, notes
+
+
+def class_indices(labels: Array, classes: Sequence[str], table: Table, target: str) -> Tensor:
+    """Return the indices of the classes of all rows of a table."""
+    indices = pd.Index(classes, dtype=object).get_indexer(labels)
+    for row in np.flatnonzero(indices < 0):
+        found = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
+        raise ValueError(f"{found}, only {', '.join(classes)}.")
+    return torch.from_numpy(indices)

@@ -2,8 +2,8 @@
 
 A missing value is replaced by several values of the training rows. The credal set of a row is the
 envelope of the credal sets of all fillings. If the credal sets grow with the distance from the
-training data, the most distant quarter of the fillings is not used. For a sound
-interval network the range of the training values is used instead.
+training data, the most distant quarter of the fillings is not used. A sound interval network uses
+the range of the training values.
 """
 
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, parse_numbers
-from creinn.numerics import pluralize
+from creinn.numerics import list_names, pluralize
 
 _SEPARATORS = (",", ";", "\t", "|")
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
@@ -48,8 +48,6 @@ def read_chunks(
     The columns in ``numbers`` are parsed by pandas as numbers, which is faster.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
     if is_parquet(path):
         return _parquet_chunks(path, reading, rows)
     return _csv_chunks(path, reading, rows, numbers)
@@ -72,70 +70,67 @@ def is_parquet(path: Path) -> bool:
 def _csv_chunks(
     path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
 ) -> Iterator[Table]:
-    encoding, notes = _encoding(path, reading)
-    with _open(path, encoding) as (text, share):
-        separator = reading.separator.replace("\\t", "\t")
-        if separator == "auto" and (separator := _separator(text, reading)) != ",":
-            notes.append(f"{path}: cells are separated by {separator!r}")
-        if len(separator) != 1:
-            raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
-        reading = replace(reading, encoding=encoding, separator=separator)
-        text.seek(0)
+    reading, notes = _detect(path, reading)
+    with _open(path, reading.encoding) as (text, share):
         _, header = next(_records(text, reading), (0, []))
-        if not header:
-            raise ValueError(f"{path} is empty. A table needs a header line with column names.")
         names = [name.strip() for name in header]
+        if not names:
+            raise ValueError(f"{path} is empty. A table needs a header line with column names.")
         has_index = int(not names[0] and len(names) > 1)
         if has_index:
             notes.append(f"{path}: the first column has no name and is left out")
         _check_names(names[has_index:], path)
-        for frame in _parse(text, path, names, reading, rows, numbers):
-            frame = frame.iloc[:, has_index:].set_axis(names[has_index:], axis=1)
-            yield Table(str(path), frame, reading, tuple(notes), share())
+        is_checked = is_filled = False
+        for chunk in _parse(text, path, names, reading, rows, numbers):
+            frame = chunk.iloc[:, has_index:].apply(as_cells)
+            if not is_checked and frame.iloc[:, -1].isna().any():
+                _check_lines(path, len(names), reading)  # the cells of a short row are missing
+                is_checked = True
+            if is_filled := is_filled or len(frame) > 0:
+                yield Table(str(path), frame, reading, tuple(notes), share())
+    if not is_filled:
+        raise ValueError(f"{path} has a header line, but no rows below it.")
+
+
+def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
+    """Return the options with the encoding and the separator of a file, and notes."""
+    encoding, notes = _encoding(path, reading)
+    separator = reading.separator.replace("\\t", "\t")
+    if separator == "auto":
+        with _open(path, encoding) as (text, _):
+            separator = _separator(text, reading)
+        notes += [f"{path}: cells are separated by {separator!r}"] if separator != "," else []
+    if len(separator) != 1:
+        raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
+    return replace(reading, encoding=encoding, separator=separator), notes
 
 
 def _parse(
-    text: Any,
-    path: Path,
-    names: list[str],
-    reading: Reading,
-    rows: int | None,
-    numbers: Collection[str],
+    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, fast: Any
 ) -> Iterator[pd.DataFrame]:
     """Yield chunks of the cells below the header."""
-    is_safe = not np.isfinite(parse_numbers(reading.marks)).any()  # -999 would match -999.0
-    fast = [k for k, name in enumerate(names[:-1]) if is_safe and name in numbers]
+    if np.isfinite(parse_numbers(reading.marks)).any():
+        fast = ()  # pandas would compare numbers: -999 would match -999.0
     options: dict[str, Any] = {
         "sep": reading.separator,
         "comment": reading.comment or None,
-        "header": None,
-        "names": range(len(names)),
+        "names": names,
         "index_col": False,
-        "dtype": {k: object for k in range(len(names)) if k not in fast},
-        "na_values": {k: ["", *reading.marks] for k in fast},
+        "dtype": {name: object for name in names if name not in fast},
+        "na_values": {name: ["", *reading.marks] for name in fast},
         "keep_default_na": False,
         "skip_blank_lines": len(names) > 1,
         "low_memory": False,
     }
-    is_checked = is_filled = False
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            for chunk in pd.read_csv(text, chunksize=rows or 2**62, **options):
-                is_filled |= len(chunk) > 0
-                cells = chunk.apply(as_cells)
-                if not is_checked and cells.iloc[:, -1].isna().any():
-                    _check_lines(path, len(names), reading)  # the cells of a short row are missing
-                    is_checked = True
-                if is_filled:
-                    yield cells
+            yield from pd.read_csv(text, chunksize=rows or 2**62, **options)
     except pd.errors.EmptyDataError:
         pass
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         _check_lines(path, len(names), reading)
         raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
-    if not is_filled:
-        raise ValueError(f"{path} has a header line, but no rows below it.")
 
 
 def _records(text: Any, reading: Reading) -> Iterator[tuple[int, list[str]]]:
@@ -149,27 +144,23 @@ def _records(text: Any, reading: Reading) -> Iterator[tuple[int, list[str]]]:
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
     """Raise a ``ValueError`` for the first line with another number of cells than the header."""
     with _open(path, reading.encoding) as (text, _):
-        first = text.readline()
-        text.seek(0)
         for line, cells in _records(text, reading):
             if len(cells) == columns or (reading.comment and reading.comment in "".join(cells)):
                 continue
-            advice = f"quote cells that contain {reading.separator!r}, or pass separator="
-            for number, sign in ((1, first[:1]), (line, cells[0][:1])):
-                if sign in ("#", "%"):
-                    advice = f"or pass comment={sign!r} if line {number} is a comment"
             found = f"{path}, line {line} has {pluralize(len(cells), 'cell')}"
-            raise ValueError(f"{found}, but the header has {columns}. Correct the line, {advice}.")
+            raise ValueError(
+                f"{found}, but the header has {columns}. Correct the line, quote cells that "
+                f"contain {reading.separator!r}, or pass separator= or comment=."
+            )
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
     """Raise a ``ValueError`` if the name of a column is empty or used twice."""
     for position, name in enumerate(names, start=1):
         if not name:
-            raise ValueError(f"{path}: column {position} of {len(names)} has no name.")
-        if (first := names.index(name) + 1) < position:
-            found = f"columns {first} and {position} have the same name {name!r}"
-            raise ValueError(f"{path}: {found}. Rename one.")
+            raise ValueError(f"{path}: column {position} has no name in the header line.")
+        if names.count(name) > 1:
+            raise ValueError(f"{path} has several columns with the name {name!r}. Rename them.")
 
 
 @contextmanager
@@ -180,7 +171,7 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
     """
     openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     opener = {**openers, ".zip": _open_zip}.get(path.suffix.lower(), lambda file: file)
-    size = max(1, path.stat().st_size)
+    size = path.stat().st_size or 1
     try:
         with (
             open(path, "rb") as file,
@@ -195,10 +186,9 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
 def _open_zip(file: BinaryIO) -> IO[bytes]:
     archive = zipfile.ZipFile(file)
     names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-    names = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
+    names = [name for name in names if not name.endswith("/")]
     if len(names) != 1:
-        found = f"{len(names)} tables ({', '.join(names[:3])})"
-        raise ValueError(f"{file.name} contains {found}; expected one.")
+        raise ValueError(f"{file.name} must contain one table; found {list_names(names, 'file')}.")
     return archive.open(names[0])
 
 
@@ -206,14 +196,14 @@ def _encoding(path: Path, reading: Reading) -> tuple[str, list[str]]:
     """Return an encoding that decodes the whole file, and a note if it was detected."""
     with _open(path, "latin-1") as (text, _):
         beginning = text.read(1000)
-    kinds = {".xls": "Excel", ".xlsx": "Excel", ".json": "JSON", ".jsonl": "JSON"}
-    kind = kinds.get(path.suffix.lower())
-    if kind or beginning.startswith(("{", "[{", "[[")):
-        kind = kind or "JSON"
-        advice = f"Convert it with pandas.read_{kind.lower()} and to_csv."
-        raise ValueError(f"{path} is {kind}, not CSV. {advice}")
-    guesses = ["utf-8-sig", "cp1252"] if reading.encoding == "auto" else [reading.encoding]
-    if reading.encoding == "auto" and beginning.startswith(("\xff\xfe", "\xfe\xff")):
+    if path.suffix.lower() in (".xls", ".xlsx"):
+        raise ValueError(f"{path} is Excel, not CSV. Convert it with pandas.read_excel and to_csv.")
+    if path.suffix.lower() == ".json" or beginning.startswith(("{", "[{", "[[")):
+        raise ValueError(f"{path} is JSON, not CSV. Convert it with pandas.read_json and to_csv.")
+    guesses = ["utf-8-sig", "cp1252"]
+    if reading.encoding != "auto":
+        guesses = [reading.encoding]
+    elif beginning.startswith(("\xff\xfe", "\xfe\xff")):
         guesses = ["utf-16"]
     for guess in guesses if "\0" not in beginning or guesses[0].startswith("utf-16") else ():
         try:
