@@ -10,8 +10,8 @@ from creinn.distributed import rank, world_size
 def choose_device(name: str) -> torch.device:
     """Return the torch device ``name``; ``"auto"`` is a GPU if there is one.
 
-    In a process group ``"cuda"`` is the GPU of this process, ``cuda:LOCAL_RANK``, which is then also
-    used for messages.
+    In a process group ``"cuda"`` is the GPU of this process, ``cuda:LOCAL_RANK``, which then also
+    sends the messages.
 
     Raises:
         ValueError: If the device cannot be used.

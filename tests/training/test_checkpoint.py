@@ -175,7 +175,7 @@ def test_checkpoint_of_another_run_raises(tmp_path):
             (X + 1, Y),
             settings(tmp_path),
             augment,
-            "with train_data=60 rows .* but now train_data=60 rows",
+            "with train_data=60 rows.* but now train_data=60 rows",
         ),
         (creinn(), (X, Y), settings(tmp_path), None, "with augment=augment, but now augment=None"),
         (

@@ -54,9 +54,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     By default this is CreINN-D: an ordinary network, whose probability intervals grow with the
     distance of a row from the training data. With ``distance=False``, or if the training data are
-    intervals, it is an interval neural network. The intervals of this network become narrower
-    during the training, because the loss is a function of the intersection probability. If they
-    are too narrow, use fewer epochs.
+    intervals, it is an interval neural network. Its intervals become narrower during the training.
+    If they are too narrow, use fewer epochs.
 
     The columns are standardized, and outliers are clipped. If a number is missing, all plausible
     values are used, so that the credal set is wider.
@@ -66,19 +65,17 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         n_estimators: The number of networks. The prediction is the average of the credal sets, or
             the envelope if ``model_.combine`` is set to ``"envelope"`` after the fit.
         max_iter: The number of epochs. The default is 200, or 100 for interval networks.
-        batch_size: The number of rows in each step, which is at least two. The default is 64 to
-            256, which grows with the number of rows, or 64 for interval networks; see
-            :meth:`creinn.TrainConfig.for_rows`.
+        batch_size: The number of rows per step, at least two. The default grows with the data from
+            64 to 256 (see :meth:`creinn.TrainConfig.for_rows`), or is 64 for interval networks.
         learning_rate: The learning rate of Adam. The default is 0.001 for a batch size of 64, and
             grows in proportion to the batch size.
-        dropout: The dropout rate of the hidden layers. The default is 0.1, or 0 for interval
-            networks.
+        dropout: The dropout rate of hidden layers; by default 0.1, or 0 for interval networks.
         class_weight: The weights of the classes in the loss. ``"balanced"`` is inversely
             proportional to the class frequencies.
-        early_stopping: Whether to hold out a fraction of the rows, to stop if the loss on these
-            rows does not decrease, and to use the best weights. The default fraction is 1/6. The
-            temperature and the scale of the distance are fitted on these rows. ``"auto"`` is true
-            for an ordinary network and at least 60 rows.
+        early_stopping: Whether to hold out a fraction of the rows (1/6 by default), to stop if
+            their loss does not decrease, and to use the best weights. The temperature and the scale
+            of the distance are fitted on these rows. ``"auto"`` is true for an ordinary network and
+            at least 60 rows.
         n_iter_no_change: The number of epochs to wait for a smaller loss.
         distance: Whether intervals grow with the distance from the training data. A number is the
             scale, which is fitted by default; see :meth:`creinn.CreINN.fit_distance`.
@@ -140,13 +137,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
         """Fit the classifier.
 
-        ``X`` is an array, an interval or a data frame ``(n, features)``, and ``y`` has the labels
-        ``(n,)``. A data frame can have columns of texts, categories, booleans and dates, which are
-        encoded as in ``creinn train``. If the weight of a row is 0, the row is not used. The other
-        weights are used for the loss, the standardization and the initial class frequencies.
-
-        ``y`` can also be label distributions ``(n, K)``, such as the shares of the votes of several
-        annotators. The loss is then the cross-entropy to the distribution.
+        ``X`` is an array, an interval or a data frame ``(n, features)``. Columns of texts,
+        categories, booleans and dates are encoded as in ``creinn train``. ``y`` has labels ``(n,)``,
+        or label distributions ``(n, K)``, such as shares of votes. The loss is then the
+        cross-entropy to the distribution. The weights are used for the loss, the standardization
+        and the initial class frequencies. Rows of weight 0 are not used.
 
         Raises:
             ValueError: If the data or the parameters are not valid, or if there is only one class.
@@ -175,8 +170,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """Predict labels ``(n,)``; see :attr:`creinn.CredalSet.label`."""
-        label = self.credal_set(X).label
-        return self.classes_[label.numpy()]
+        return self.classes_[self.credal_set(X).label.numpy()]
 
     def predict_proba(self, X: Any) -> Array:
         """Predict intersection probabilities ``(n, K)``, in the order of ``classes_``."""
@@ -205,8 +199,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def predict_or_abstain(self, X: Any, sentinel: Any = None, groups: Any = None) -> Array:
         """Predict labels ``(n,)``, with ``sentinel`` for the rows that are not accepted.
 
-        This requires ``calibrate(X, y, max_error=...)``, and ``groups`` if the calibration was by
-        groups. If the sentinel has another type than the labels, the dtype is object.
+        It requires ``calibrate(X, y, max_error=...)``. ``groups`` are needed if the calibration was
+        by groups. If the sentinel has another type than the labels, the dtype is object.
 
         Raises:
             ValueError: If the sentinel is one of the labels, or if there is no calibration.
@@ -241,34 +235,23 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def uncertainty(self, X: Any) -> dict[str, Array]:
-        """Compute the total, aleatoric and epistemic uncertainty.
-
-        The keys are ``total``, ``aleatoric`` and ``epistemic``. Each array has shape ``(n,)``.
-        """
+        """Compute the uncertainties ``total``, ``aleatoric`` and ``epistemic``, each ``(n,)``."""
         prediction = self.credal_set(X)
         names = ("total", "aleatoric", "epistemic")
         return {name: getattr(prediction, name).numpy() for name in names}
 
     def credal_set(self, X: Any) -> CredalSet:
-        """Predict credal sets on the CPU.
-
-        Raises:
-            ValueError: If ``X`` is not valid, or if it is an interval and the network takes points.
-        """
+        """Predict credal sets on the CPU; ``X`` can only be an interval for interval networks."""
         check_is_fitted(self, "model_")
         rows, _ = validate_rows(self, X, self._preparation.encoder is not None, reset=False)
         first = getattr(self.model_, "members", [self.model_])[0]
         if len(rows) == 2 and not first.is_interval:
-            raise ValueError(
-                "X is an interval, but the network takes points only. Use distance=False, or fit "
-                "the estimator to intervals."
-            )
+            advice = "Use distance=False, or fit the estimator to intervals"
+            raise ValueError(f"X is an interval, but the network takes points only. {advice}.")
         return self._preparation.predict(self.model_, rows)
 
     def save(self, directory: str | PathLike[str]) -> None:
-        """Save the fitted estimator to a directory, as JSON and safetensors.
-
-        A random generator as ``random_state`` is not saved, with a warning.
+        """Save the fitted estimator to a directory, without a generator as ``random_state``.
 
         Raises:
             TypeError: If labels are not texts, numbers or booleans.
@@ -296,7 +279,6 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Load an estimator that was saved by :meth:`save`.
 
         Raises:
-            FileNotFoundError: If there is no saved model.
             ValueError: If a file is damaged, or if the saved model is not an estimator.
         """
         from creinn.training.history import History
@@ -304,8 +286,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         prepared = read_config(directory)["preprocessing"]
         is_estimator = isinstance(prepared, dict) and prepared.get("kind") == ESTIMATOR
         if not is_estimator or "estimator" not in prepared:
-            found = "a saved model, but no estimator, which is saved by CreINNClassifier.save"
-            raise ValueError(f"{directory} contains {found}. Load the model with creinn.load.")
+            found = "contains a saved model, but no estimator"
+            raise ValueError(f"{directory} {found}. Load the model with creinn.load.")
         try:
             record = prepared["estimator"]
             estimator = cls(**record["parameters"])
@@ -320,8 +302,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             estimator.n_iter_ = max(map(len, estimator.histories_))
             estimator._preparation = Preparation.from_json(prepared)
         except (KeyError, TypeError, ValueError) as error:
-            found = f"{directory} does not describe a valid estimator: {error!r}."
-            raise ValueError(found) from error
+            raise ValueError(f"{directory} holds no valid estimator: {error!r}.") from error
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*the network of a CreINNClassifier")
             estimator.model_ = load(directory)

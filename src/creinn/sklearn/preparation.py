@@ -47,11 +47,7 @@ class Preparation:
 
     @classmethod
     def fit(cls, rows: Rows, weights: Array, seed: int) -> tuple["Preparation", list[str]]:
-        """Fit the preparation to the training rows, and return notes on the columns.
-
-        Raises:
-            ValueError: If a column is empty or ambiguous, or if the type is not supported.
-        """
+        """Fit the preparation to the training rows, and return notes on the columns."""
         if is_mixed_frame(rows[0]):
             encoder, notes = _fit_encoder(rows[0])
             (features,), _ = encoder.encode([_table(rows[0])])
@@ -143,9 +139,7 @@ def _fit_encoder(frame: Any) -> tuple["TableEncoder", list[str]]:
     try:
         return TableEncoder.fit([_table(frame)], None, categorical=categories)
     except ValueError as error:
-        advice = (
-            "pandas.to_datetime(column, dayfirst=True), pandas.to_numeric or .astype('category')"
-        )
+        advice = "pandas.to_datetime(column, dayfirst=True), to_numeric or .astype('category')"
         raise ValueError(f"{error} In a data frame, convert the column with {advice}.") from error
 
 
@@ -227,17 +221,15 @@ def weigh_classes(
 def held_out_rows(early_stopping: Any, targets: Array, kind: str, seed: int) -> Array:
     """Return a mask of the held-out rows, which are stratified by class.
 
-    If ``early_stopping`` is ``"auto"``, the mask is empty for an interval network or a small number
-    of rows, and for the classes with a small number of rows.
+    ``"auto"`` holds out no rows for an interval network, of few rows, or of small classes.
     """
     labels = targets if targets.ndim == 1 else targets.argmax(1)
     is_number = not isinstance(early_stopping, bool | np.bool_ | str)
     fraction = float(early_stopping) if is_number else 1 / 6
-    rows = np.arange(len(labels))
+    rows, held_out = np.arange(len(labels)), np.zeros(len(labels), bool)
     if early_stopping == "auto":
         rows = rows[np.bincount(labels)[labels] * fraction >= 1]
     is_few = early_stopping == "auto" and (kind == "interval" or len(rows) < MIN_ROWS)
-    held_out = np.zeros(len(labels), bool)
     if early_stopping and not is_few:
         from sklearn.model_selection import train_test_split
 

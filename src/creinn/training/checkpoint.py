@@ -27,6 +27,7 @@ LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
 FORMAT = 1
 _KIND = "training checkpoint"
 
+Data = tuple[Rows, Rows | None, Augment | None]
 Fingerprint = dict[str, Any]
 # Settings that can be changed when a run is resumed.
 _FREE = {"epochs", "patience", "keep", "device", "deterministic", "workers"}
@@ -80,12 +81,12 @@ class Checkpoints:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler,
-        data: tuple[Rows, Rows | None, Augment | None],
+        data: Data,
     ) -> None:
         self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
         self._folder = None if config.directory is None else Path(config.directory)
         is_needed = self._folder is not None or world_size() > 1
-        self._fingerprint = fingerprint(model, config, *data) if is_needed else {}
+        self._fingerprint = fingerprint(model, config, data) if is_needed else {}
         check_equal(self._fingerprint)
         self.last = self._capture([])
         self._best: Checkpoint | None = None
@@ -108,8 +109,7 @@ class Checkpoints:
             self._best = self._read_best(rows)
         else:
             self.last.write(path)
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        write_bytes(self._folder / HISTORY, lines.encode())
+        _write_history(self._folder, rows)
         return rows
 
     def epoch_ended(self, rows: list[Row]) -> None:
@@ -118,7 +118,7 @@ class Checkpoints:
         if best_index(rows) == len(rows) - 1:
             self._best = self._unwritten[BEST] = dataclasses.replace(self.last, optimizer={})
         if self._folder is not None:
-            _append(self._folder / HISTORY, json.dumps(rows[-1]) + "\n")
+            _write_history(self._folder, rows)
             if len(rows) % self._config.checkpoint_every == 0:
                 self._write(self._folder)
 
@@ -135,10 +135,7 @@ class Checkpoints:
             self._model.load_state_dict(self._best.weights)
 
     def _read_best(self, rows: list[Row]) -> Checkpoint | None:
-        """Read the best checkpoint, or return ``None`` if it does not match the history.
-
-        It does not if the process was killed between the writes of the two files.
-        """
+        """Read the best checkpoint, if it was written completely for this history."""
         best = best_index(rows)
         path = Path(self._config.directory or "") / BEST
         if best is None or not path.is_file():
@@ -183,23 +180,14 @@ def _with_layout_of(parameter: Tensor, value: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
 
 
-def _append(path: Path, line: str) -> None:
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(line)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OSError(f"Cannot write {path}: {reason}. The last checkpoint is intact.") from error
+def _write_history(folder: Path, rows: list[Row]) -> None:
+    lines = (json.dumps(row) + "\n" for row in rows)
+    write_bytes(folder / HISTORY, "".join(lines).encode())
 
 
-def fingerprint(
-    model: torch.nn.Module,
-    config: TrainConfig,
-    train: Rows,
-    val: Rows | None,
-    augment: Augment | None,
-) -> Fingerprint:
+def fingerprint(model: torch.nn.Module, config: TrainConfig, data: Data) -> Fingerprint:
     """Return a description of a run as JSON; ``batch_size`` is the sum of all processes."""
+    train, val, augment = data
     settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     settings["batch_size"] *= world_size()
     shapes = ((name, t.dtype, list(t.shape)) for name, t in model.state_dict().items())

@@ -23,25 +23,22 @@ class TrainConfig:
             previous batch, because batch norm needs two rows.
         learning_rate: Initial learning rate of Adam. ``None`` is 0.001 for batches of up to 64 rows
             and grows in proportion to the batch size; it suits small networks on tables.
-        train: If it is ``"all"``, all of the parameters are trained. If it is ``"radii"``, only the
-            radii of the weights and biases and the scale and shift of the radius in the batch norms
-            are trained, and the centers are not changed.
+        train: ``"all"`` parameters, or ``"radii"``: the radii of the weights and biases, and the
+            scale and shift of the radius in the batch norms.
         milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
         gamma: See ``milestones``.
         seed: Seed of all the random numbers, except for the initial weights.
-        class_weight: Weight of each class in the loss. If it is ``"balanced"``, the weights are
-            inversely proportional to the number of rows in each class.
-        device: The torch device. If it is ``"auto"``, a GPU is used if one is available.
-        mixed_precision: If True, use autocast, with bfloat16 on a CPU or float16 on a GPU, for the
-            operations where this is safe.
+        class_weight: Weight of each class in the loss. ``"balanced"`` is inversely proportional to
+            the number of rows in each class.
+        device: The torch device. ``"auto"`` is a GPU if one is available.
+        mixed_precision: Whether to use autocast, with bfloat16 on a CPU or float16 on a GPU.
         deterministic: Use deterministic algorithms only. CUDA also needs the environment variable
             ``CUBLAS_WORKSPACE_CONFIG=:4096:8``.
         directory: Directory of checkpoints and ``history.jsonl``. ``None`` writes nothing.
         checkpoint_every: Number of epochs between two checkpoints.
-        patience: The number of epochs without an improvement of the validation loss after which
-            the training is stopped.
-        keep: If it is ``"last"``, the final weights are the ones of the last epoch, as in the
-            paper. If it is ``"best"``, they are the ones with the lowest validation loss.
+        patience: Number of epochs without a smaller validation loss after which training stops.
+        keep: The final weights: those of the ``"last"`` epoch, as in the paper, or those with the
+            ``"best"`` validation loss.
         workers: Processes that load the rows of a torch ``Dataset``.
         progress: Whether to show a progress bar, or a line every ten seconds without a terminal.
 

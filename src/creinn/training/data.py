@@ -25,6 +25,7 @@ from creinn.classifier.inputs import (
     as_targets,
     concatenate,
     count_rows,
+    describe,
     find_not_finite,
     is_mapped,
     take,
@@ -100,17 +101,14 @@ class Rows:
         return self._stream_length(batch_size * world_size())
 
     def class_counts(self) -> Tensor:
-        """Return the number of rows in each class, of shape ``(K,)``.
-
-        If the labels are not in memory, all of the data are read.
-        """
+        """Return the number of rows in each class, which can require to read all data."""
         if isinstance(self._data, LazyImages):
             return torch.bincount(self._data.labels, minlength=self._num_classes)
         if self._pair is not None:
             return self._count(self._pair[1].cpu())
-        counts = torch.zeros(self._num_classes, device=self._like.device)
+        counts = torch.zeros(self._num_classes, dtype=torch.long, device=self._like.device)
         for batch in self.in_order(1024):
-            counts += self._count(batch.y)
+            counts = counts + self._count(batch.y)
         counts = all_sum(counts).cpu()
         if not counts.any():
             raise ValueError(f"{self._name} is empty.")
@@ -153,8 +151,7 @@ class Rows:
     ) -> Iterator[Batch]:
         """Yield the batches in random order, or in the order of the stream.
 
-        The order and the augmentation depend on the seed. The augmentation is different in each
-        process.
+        The seed determines the order and the augmentation, which differs between the processes.
         """
         generator = torch.Generator(self._like.device).manual_seed(seed + rank())
         if self._is_stream:
@@ -180,10 +177,7 @@ class Rows:
             if tensor is not None:
                 numbers = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
                 code = zlib.crc32(numbers.data, code)
-        inputs = self.in_memory[0]
-        shape = pytree.tree_map(lambda part: list(part.shape[1:]), inputs)
-        shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor | Interval) else shape
-        return f"{len(self._data)} rows of shape {shape}, checksum {code:08x}"
+        return f"{len(self._data)} rows, {describe(self.in_memory[0])}, checksum {code:08x}"
 
     def _read_pair(self, inputs: Any, targets: Any, weights: Any = None) -> Tensor:
         """Check a pair, set the attributes and return the targets."""
@@ -231,10 +225,7 @@ class Rows:
                 first += len(index)
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """Yield the row indices, the inputs and the targets of each batch of a stream.
-
-        If the last batch has too few rows, it is added to the previous batch.
-        """
+        """Yield the row indices, inputs and targets of each batch; a short last batch is joined."""
         first, waiting = 0, None
         for batch in map(self._as_pair, self._loader(batch_size)):
             if waiting is not None and len(batch[1]) < max(2, world_size()):

@@ -12,7 +12,6 @@ from creinn.classifier.inputs import most_probable
 from creinn.credal.credal_set import CredalSet
 from creinn.distributed import all_sum
 from creinn.numerics import weight_per_row
-from creinn.training.data import Batch
 
 Row = dict[str, float | None]
 _PENDING = 256  # number of batches after which the sums are updated
@@ -53,10 +52,7 @@ class History:
 
 
 def best_index(rows: Sequence[Row]) -> int | None:
-    """Return the index of the first row with the lowest validation loss.
-
-    The result is ``None`` if none of the rows has a validation loss.
-    """
+    """Return the index of the first row with the lowest validation loss, if there is one."""
     losses = [(loss, i) for i, row in enumerate(rows) if (loss := row["val_loss"]) is not None]
     return min(losses)[1] if losses else None
 
@@ -68,10 +64,7 @@ def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
 
 
 class EpochSums:
-    """Sums of loss, accuracy and mean width over the batches of an epoch.
-
-    The sums are stored on the device, so that the steps are not synchronized.
-    """
+    """Sums of loss, accuracy and mean width over the batches of an epoch, on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._dtype = torch.float32 if device.type == "mps" else torch.float64
@@ -79,14 +72,14 @@ class EpochSums:
         self._pending: list[tuple[Any, ...]] = []
 
     @torch.no_grad()
-    def add(self, batch: Batch, prediction: Any, loss: Tensor) -> Tensor | int:
+    def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Tensor | int:
         """Add the mean loss of a batch, and return the sum of the weights of its rows.
 
         The prediction may also be the logits of an ordinary network.
         """
-        rows = len(batch.y)
+        rows = len(y)
         width: Tensor | float = math.nan
-        mass = rows if batch.weight is None else weight_per_row(batch.weight, batch.y).sum()
+        mass = rows if weight is None else weight_per_row(weight, y).sum()
         if isinstance(prediction, Tensor):
             is_binary = prediction.shape[1] == 1
             label = prediction[:, 0] > 0 if is_binary else prediction.argmax(1)
@@ -94,16 +87,13 @@ class EpochSums:
             label = prediction.label
         if isinstance(prediction, CredalSet):
             width = rows * prediction.width.mean()
-        self._pending.append((loss.detach(), label == most_probable(batch.y), mass, width, rows))
+        self._pending.append((loss.detach(), label == most_probable(y), mass, width, rows))
         if len(self._pending) == _PENDING:
             self._flush()
         return mass
 
     def means(self, prefix: str = "") -> Row:
-        """Return the means over all processes.
-
-        A value is ``None`` if it is not finite or is not defined.
-        """
+        """Return the means over all processes, ``None`` if they are not finite."""
         self._flush()
         mass, loss, correct, width, rows = all_sum(self._sums).tolist()
         values = {"loss": loss / mass, "accuracy": correct / rows, "width": width / rows}

@@ -247,7 +247,7 @@ class _Run:
         size = self.val_rows.evaluation_batch_size(self.batch_size)
         with evaluating(self.model), torch.no_grad():
             for batch in self.val_rows.in_order(size):
-                sums.add(batch, *self.forward(batch))
+                sums.add(batch.y, batch.weight, *self.forward(batch))
         return sums.means("val_")
 
     def _finish(self, interrupted: bool) -> None:

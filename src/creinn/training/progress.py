@@ -10,11 +10,10 @@ LINE_SECONDS = 10.0  # time between two lines
 
 
 class Progress:
-    """Show the progress of training on standard error.
+    """Show a bar in a terminal or a notebook, or else lines on standard error.
 
-    The progress is shown as a bar in a terminal or a notebook. Otherwise a line with the epoch, the
-    step, the metrics and the remaining time is printed every :data:`LINE_SECONDS`. If the training
-    is shorter than this time, nothing is printed.
+    A line with the epoch, the step, the metrics and the remaining time is printed every
+    :data:`LINE_SECONDS`.
 
     Args:
         enabled: Whether to show anything.
@@ -31,10 +30,7 @@ class Progress:
         self._clock, self._last_line = clock, clock()
 
     def start(self, epochs: int, finished_epochs: int, steps: int | None) -> None:
-        """Start the next network.
-
-        The number of steps per epoch is ``steps``, or ``None`` if it is not known.
-        """
+        """Start the next network, with ``steps`` per epoch or ``None`` if it is not known."""
         self._network += 1
         self._epochs, self._epoch, self._steps = epochs, finished_epochs, steps
         self._started = self._clock()

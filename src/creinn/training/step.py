@@ -76,7 +76,7 @@ class TrainStep:
         known = None if self._idle is None else nullcontext(self._idle)
         with known or zero_grad_biases(self._model) as self._idle:
             prediction, loss = self._network(batch)
-        mass = sums.add(batch, prediction, loss)
+        mass = sums.add(batch.y, batch.weight, prediction, loss)
         if world_size() > 1:  # the mean over the processes is then the mean over all rows
             own = torch.as_tensor(mass, dtype=loss.dtype, device=loss.device)
             loss = loss * (world_size() * own / all_sum(own))
