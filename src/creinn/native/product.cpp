@@ -1,34 +1,34 @@
-// The product of intervals >= 0 with interval weights (sim_full_o_lower_upper), for linear layers and convolutions:
-// two multiplications for each weight and pixel, one for each bound. A plain C interface; knows nothing of torch.
+// Product of intervals >= 0 and interval weights (sim_full_o_lower_upper), for linear layers and convolutions, with two
+// multiplications for each weight and pixel. The interface is plain C without torch.
 //
-// In: both bounds of the inputs (images, 2, channels, height, width), weights as creinn.native packs them. Out: both
-// bounds of the results, after a norm in inference form, a residual and a ReLU. tile.inc computes, this file shares
-// the work among threads and chooses the instructions.
+// The inputs are the bounds (images, 2, channels, height, width) and the weights as packed by creinn.native. The
+// results are the bounds after a norm in eval mode, a residual and a ReLU. This file divides the work among threads and
+// chooses the instructions; tile.inc contains the computation.
 
 #include <cstdlib>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the lower bound of a weight must lie in the low half of the pair"
+#error "the lower bound of a weight must be in the low half of the pair"
 #endif
 
-static constexpr long AHEAD = 8;      // channels whose place in memory is fetched before its time
-static constexpr long OUTPUTS = 512;  // about the most outputs of one task: their sums stay in the second cache
+static constexpr long AHEAD = 8;      // number of channels that are prefetched
+static constexpr long OUTPUTS = 512;  // maximum number of outputs of a task, so that the sums fit into the L2 cache
 
-// A loop that is unrolled: what it counts stays in registers.
+// An unrolled loop over values in registers.
 #define EACH(i, count) _Pragma("GCC unroll 32") for (int i = 0; i < count; i++)
 
 struct Layer {
-    long images, channels, height, width, outputs, groups, out_height, out_width;  // channels, outputs: of a group
+    long images, channels, height, width, outputs, groups, out_height, out_width;  // channels and outputs of a group
     long kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
-    long step, magnitude, relu;  // step: inputs that are multiplied at once
+    long step, magnitude, relu;  // step: number of inputs that are multiplied at once
     const float *inputs, *norm, *residual;  // norm: for each output four numbers, see `put`
     const long long* weights;  // for each step and output a word of signs, then for each input both bounds
     float* results;
 };
 
-struct Run { long to, count, from; };  // pixels that follow one another in a row of the image
+struct Run { long to, count, from; };  // consecutive pixels in a row of the image
 
-// Where a tap of the kernel meets the image, for pixels from `first` to `first + used`; what is not found is padding.
+// Find the image pixels under a tap of the kernel, for outputs from `first` to `first + used`; the others are padding.
 static int find_runs(const Layer& l, long tap, long first, long used, Run* runs) {
     const long image = 2 * l.groups * l.channels * l.height * l.width;
     const long down = tap / l.kernel_x * l.dilation_y - l.padding_y;
@@ -48,10 +48,10 @@ static int find_runs(const Layer& l, long tap, long first, long used, Run* runs)
     return (int)found;
 }
 
-// What a kind of processor does with `used` pixels in so many vectors, and the width and the number of these.
+// The functions and sizes for a type of processor.
 struct Level {
     void (*tile)(int vectors, const Layer&, long group, long output, long outputs, long first, long used, float* work);
-    long width, most, map;  // map: bytes that say where the inputs of a tap are
+    long width, most, map;  // numbers in a vector, vectors in a tile, and bytes of the map of a tap
 };
 
 namespace portable {
@@ -90,7 +90,7 @@ static const Level* LEVELS[] = {
 #endif
 };
 
-// This thread's memory, of so many numbers at least: inputs of one step, and the sums of a task.
+// Memory of this thread for at least this many numbers.
 static float* workspace(size_t numbers) {
     struct Memory {
         float* at = nullptr;
@@ -108,7 +108,7 @@ static float* workspace(size_t numbers) {
 
 extern "C" {
 
-// The best level that this processor has: 0 portable, 1 AVX2, 2 AVX-512.
+// Return the highest level of this processor: 0 portable, 1 AVX2, 2 AVX-512.
 int creinn_best_level() {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -119,20 +119,20 @@ int creinn_best_level() {
     return 0;
 }
 
-// Whoever calls the library must know Layer as it is here.
+// Return the size of Layer, to detect a library that was built from other sources.
 int creinn_size_of_layer() { return sizeof(Layer); }
 
-// All results of a layer, by so many threads. Returns 0, or 1 if there is not enough memory.
+// Compute a layer with a number of threads. Return 0, or 1 if there is not enough memory.
 int creinn_product(const Layer* given, int threads, int number) {
     Layer l = *given;
     const Level& level = *LEVELS[number];
     if (l.kernel_y * l.kernel_x == 1 && l.stride_y * l.stride_x == 1 && !l.padding_y && !l.padding_x) {
-        l.out_width = l.width *= l.height;  // rows of pixels do not matter
+        l.out_width = l.width *= l.height;  // the image can be one row
         l.out_height = l.height = 1;
     }
     const long pixels = l.images * l.out_height * l.out_width, vectors = (pixels + level.width - 1) / level.width;
     const long tiles = (vectors + level.most - 1) / level.most;
-    long parts = (l.outputs + OUTPUTS - 1) / OUTPUTS;  // of the outputs of a group
+    long parts = (l.outputs + OUTPUTS - 1) / OUTPUTS;  // into which the outputs of a group are divided
     while (tiles * l.groups * parts < 4 * threads && tiles * l.groups * parts % threads && parts < l.outputs) parts++;
     const long numbers = 2 * level.most * level.width * (l.step + (l.outputs + parts - 1) / parts) +
                          l.kernel_y * l.kernel_x * level.map / (long)sizeof(float);
