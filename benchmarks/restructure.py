@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from creinn.credal.probability import interval_softmax
 NUM_CELLS, ROUNDS = 8, 7
 
 
-def cells() -> dict[str, tuple[Any, int]]:
+def cells() -> dict:
     """Return the calls and their repetitions."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -34,7 +33,7 @@ def cells() -> dict[str, tuple[Any, int]]:
         creinn.cross_entropy(trained(images), torch.arange(64) % 10).backward()
         optimizer.step()
 
-    found: dict[str, tuple[Any, int]] = {
+    found = {
         "native ResNet-18, 32 rows": (lambda: native.predict(images[:32]), 1),
         "predict of an MLP, 1 row": (lambda: mlp.predict(rows[:1]), 150),
         "predict of an MLP, 1000 rows": (lambda: mlp.predict(rows), 60),
@@ -71,7 +70,7 @@ def main(folders: list[str]) -> None:
             print(file=process.stdin, flush=True)
             name, seconds = json.loads(process.stdout.readline())
             times.setdefault(name, []).append(seconds)
-    found: dict[str, Any] = {"command": sys.argv, "commits": commits, "CPU seconds": times}
+    found = {"command": sys.argv, "commits": commits, "CPU seconds": times}
     found["ratios"] = {name: min(t[::2]) / min(t[1::2]) for name, t in times.items()}
     Path("results/benchmarks/restructure.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -39,25 +39,22 @@ def compile(
 ) -> "Compiled | RigorousModel":
     """Compile a trained model for inference.
 
-    The model is not changed. The bounds are equal to the bounds of the model in eval mode up to
-    rounding. The result has no gradients. It can be moved to a device or a dtype, but it cannot be
-    trained or saved. With ``native=False`` it can be exported with ``torch.export``.
+    The model is not changed. The bounds are those of the model in eval mode up to rounding. The
+    result can be moved to a device or a dtype, but it cannot be trained or saved. With
+    ``native=False`` it can be exported with ``torch.export``.
 
     Args:
         model: A trained CreINN, or an ensemble of them.
-        example: An example of the inputs, which prepares the convolutions for the size of the
-            images. The default is the first input.
+        example: An example of the inputs, to prepare the convolutions for the size of the images.
         memory_format: The memory format of the images and of the weights of 2d convolutions.
         torch_compile: Whether to use ``torch.compile``, which requires a compiler.
-        native: Whether to use :mod:`creinn.native`, if it is available, for convolutions with more
-            than one output pixel. It is not used with ``torch_compile``.
+        native: Whether to use :mod:`creinn.native` if it is available, without ``torch_compile``.
         rigorous: Whether to round outwards, so that the credal sets are valid in floating point;
             see :mod:`creinn.graph.rigorous`. It is slow and requires mode ``"sound"`` on a CPU.
 
     Raises:
         TypeError: If the class of the model is not supported.
-        ValueError: If an interval network cannot be traced (``GraphError``), or if ``rigorous`` is
-            not supported.
+        ValueError: If the network cannot be traced (``GraphError``), or has no rigorous bounds.
 
     Example:
         >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))

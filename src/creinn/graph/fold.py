@@ -59,10 +59,10 @@ def fold(
     at: Sequence[str | torch.nn.Module] = (),
     full: "type[FoldedFull] | None" = None,
 ) -> fx.GraphModule | FoldedNetwork:
-    """Return a folded copy of a network in eval mode.
+    """Return a folded copy of a network in eval mode, with layers ``full`` for full radii.
 
     The result is a :class:`FoldedNetwork` if there are additional outputs ``at``; see
-    :func:`find_node`. Layers with full radii are of the class ``full``, or :class:`FoldedFull`.
+    :func:`find_node`.
 
     Raises:
         GraphError: If the network is not a graph of known layers, or if ``at`` is not found.
@@ -248,10 +248,7 @@ class FoldedRelative(FoldedLayer):
 
 
 class Product(torch.nn.Module):
-    """An ordinary layer; a matrix product for one output pixel (:func:`one_pixel`).
-
-    The weights that this pixel uses are stored for the size of the first images.
-    """
+    """An ordinary layer; a matrix product for one output pixel, for the size of the first images."""
 
     cropped: Tensor
 
@@ -287,14 +284,9 @@ class Product(torch.nn.Module):
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    """Return intervals from the center and the radius ``(N, 2, C, ...)``, after a ReLU if given.
+    """Return intervals from the center and the radius ``(N, 2, C, ...)``, which are changed.
 
-    The tensor is changed in place. With ``magnitude`` the absolute value of the radius is used.
-
-    Example:
-        >>> x = finish(torch.tensor([[[1.0, 1.0], [-0.5, 3.0]]]), magnitude=True, relu=True)
-        >>> x.lower, x.upper   # of [0.5, 1.5] and [-2, 4]
-        (tensor([[0.5000, 0.0000]]), tensor([[1.5000, 4.0000]]))
+    With ``magnitude``, the radius is its absolute value.
     """
     if magnitude:
         moments.select(1, 1).abs_()

@@ -28,8 +28,7 @@ NARROW = 1e-3  # relative radii below this number lose digits in the difference 
 class NativeFull(FoldedFull):
     """A layer with full radii that uses the library for intervals ``>= 0``.
 
-    Other inputs need the block weight of :class:`FoldedFull`, which is twice as large as the packed
-    weights. It is computed from them when it is first needed.
+    The block weight of :class:`FoldedFull` is computed when another input first needs it.
     """
 
     pairs: Tensor | None

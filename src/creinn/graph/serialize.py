@@ -82,9 +82,8 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
     description = {"builder": config["builder"], "arguments": config["arguments"]}
-    if {part.mode for part in network.modules() if isinstance(part, IntervalBatchNorm)} == {
-        "sound"
-    }:
+    modes = {part.mode for part in network.modules() if isinstance(part, IntervalBatchNorm)}
+    if modes == {"sound"}:
         description["norm_mode"] = "sound"
     try:
         with torch.device("meta"):

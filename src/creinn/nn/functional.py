@@ -23,6 +23,7 @@ from creinn.nn import pooling
 from creinn.numerics import traceable
 
 Value = Any  # an interval or a tensor, and for some functions a number or a size
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv")
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -106,7 +107,7 @@ flatten, reshape, unsqueeze, squeeze = map(_method, ("flatten", "reshape", "unsq
 permute, transpose, contiguous, size = map(_method, ("permute", "transpose", "contiguous", "size"))
 mean, sum, ndim, neg = map(_method, ("mean", "sum", "ndim", "neg"), (None, None, "dim", "__neg__"))
 getitem = _method("getitem", "__getitem__")  # also for shapes
-add, sub, mul, truediv, floordiv = map(_arithmetic, ("add", "sub", "mul", "truediv", "floordiv"))
+add, sub, mul, truediv, floordiv = map(_arithmetic, _ARITHMETIC)
 
 
 @traceable
@@ -147,9 +148,7 @@ _ALIASES: dict[Any, str] = {
     torch.concat: "cat", torch.concatenate: "cat", torch.div: "truediv",
     torch.true_divide: "truediv", torch.relu_: "relu",
 }  # fmt: skip
-_AUGMENTED: dict[Any, str] = {
-    getattr(operator, f"i{name}"): name for name in ("add", "sub", "mul", "truediv", "floordiv")
-}
+_AUGMENTED: dict[Any, str] = {getattr(operator, f"i{name}"): name for name in _ARITHMETIC}
 
 TARGETS: dict[Callable[..., Any], str] = {
     **{function: name for name, function in FUNCTIONS.items()},

@@ -118,10 +118,9 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
 
 
 def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
-    """Return the interval layer with the class and the arguments of a layer of ``torch.nn``.
+    """Return the interval version of a layer of ``torch.nn``, with the same state and new radii.
 
-    The centers, the statistics, the device, the dtype and the training mode are copied. The radii
-    are those of a new layer. Batch norm is in paper mode, with the exact bounds in eval mode.
+    Batch norm is in paper mode, with the exact bounds in eval mode.
     """
     if family_name not in INTERVAL_FAMILIES:
         expected = " or ".join(map(repr, INTERVAL_FAMILIES))
