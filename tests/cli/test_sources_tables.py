@@ -99,7 +99,7 @@ def test_equivalent_table_formats(run, wine, tmp_path):
     said = {
         "plain.csv": [],
         "index.csv": ["the first column has no name"],
-        "german.csv": ["utf-16", "separated by ';'", "numbers have ',' before decimals: '"],
+        "german.csv": ["utf-16", "separated by ';'", "numbers have ',' before decimals"],
         "packed.zip": [],
     }
     for name, notes in said.items():

@@ -55,7 +55,7 @@ def test_frequent_marker_in_categories_is_ambiguous(mark):
 def test_decimal_commas_are_detected_and_noted():
     columns = {"x": [f"{i % 7},5" for i in range(40)], "z": [f"1.{i + 100},25" for i in range(40)]}
     encoder, notes = TableEncoder.fit([table(Reading(separator=";"), **columns, y=Y40)], "y")
-    assert "'0,5' is 0.5" in notes[0]
+    assert "numbers have ','" in notes[0]
     x = encoder.columns[0]
     assert encoder.decimal == ","
     assert x.mean == pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)]))

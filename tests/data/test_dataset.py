@@ -1,5 +1,8 @@
 """Dataset: scaled images, stratified draws and splits, and inconsistent data."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -162,3 +165,9 @@ def test_invalid_sample_sizes_raise():
 def test_inconsistent_data_raise(inputs, labels, error, message):
     with pytest.raises(error, match=message):
         Dataset("bad", inputs, torch.tensor(labels), ("a", "b"))
+
+
+def test_libraries_for_tables_are_not_imported():
+    code = "import sys, creinn.training; from creinn import CreINN, fit, data; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pandas", "sklearn", "scipy.optimize"} & set(done.stdout.split())

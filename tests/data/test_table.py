@@ -8,7 +8,6 @@ from creinn.data.table import (
     MARKS,
     Reading,
     Table,
-    describe_numbers,
     detect_decimal,
     parse_numbers,
 )
@@ -115,10 +114,3 @@ def test_decimal_marks_are_detected(separator, columns, expected):
 def test_invalid_decimal_mark():
     with pytest.raises(ValueError, match="decimal="):
         Reading(decimal=";")
-
-
-def test_describe_numbers():
-    cells = pd.Series(["1", None, "1.234"], dtype=object)
-    assert "'1.234' is 1234" in describe_numbers(cells, ",")
-    assert describe_numbers(cells, "auto") == ""
-    assert describe_numbers(pd.Series(["1", "2"], dtype=object), ",") == ""

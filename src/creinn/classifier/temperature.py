@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from creinn.distance.class_statistics import Sample
@@ -132,6 +131,8 @@ def fit_temperature(
         else:
             total = -float(logs.gather(1, labels.unsqueeze(1)).sum())
         return total + (log_temperature / DEVIATION) ** 2 / 2
+
+    from scipy.optimize import minimize_scalar  # its import takes a third of a second
 
     end = math.log(MAX_TEMPERATURE)
     step = 2 * end / _STEPS  # so small that there is one minimum near the best step

@@ -30,7 +30,6 @@ from creinn.data.table import (
     Tables,
     check_cells,
     check_pair,
-    describe_numbers,
     detect_decimal,
     list_counts,
     parse_numbers,
@@ -94,9 +93,9 @@ class TableEncoder:
                 notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
         if not columns:
             raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
-        numbers = (first.cells(column.name) for column in columns if isinstance(column, Number))
-        examples = filter(None, (describe_numbers(cells, decimal) for cells in numbers))
-        notes += [f"{first.name}: {example}" for example in list(examples)[:1]]
+        if first.reading.decimal != decimal and any(isinstance(one, Number) for one in columns):
+            found = f"numbers have {decimal!r} before decimals, and possibly groups of three digits"
+            notes.append(f"{first.name}: {found}")
         kept = {target, *(column.name for column in columns)}
         ignored = tuple(name for name in first.frame if name not in kept)
         return cls(target, tuple(columns), ignored, decimal), notes

@@ -172,17 +172,6 @@ def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
     return max(("auto", *marks), key=fit) if reading.decimal == "auto" else reading.decimal
 
 
-def describe_numbers(cells: pd.Series, decimal: str) -> str:
-    """Describe the format of numbers with an example, or return "" if all are plain."""
-    texts = cells.dropna().drop_duplicates()
-    values = parse_numbers(texts, decimal)
-    differ = values != parse_numbers(texts)
-    if not differ.any():
-        return ""
-    example = f"{texts[differ].iloc[0]!r} is {values[differ][0]:.10g}"
-    return f"numbers have {decimal!r} before decimals: {example}"
-
-
 def list_counts(counts: pd.Series) -> str:
     """Return the texts in the index with their counts, and at most 50 of them.
 
