@@ -23,7 +23,9 @@ MethodName = Literal[
     "effcre",
     "crerl",
 ]
-Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
+Network = Literal[
+    "efficientnet-lite0", "resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"
+]
 
 MODEL_FILES = ("config.json", "model.safetensors", "train.yaml")
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
@@ -34,6 +36,8 @@ training."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
 training data. creinn: an interval network, also for interval data. snn: an ordinary network.
 The other methods are baselines."""
+NETWORK = """Network for images (default: resnet8). efficientnet-lite0 is pretrained on ImageNet, and
+only its last layer is trained; it is best for up to a few thousand photographs of any size."""
 FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from.
 creinn-d needs one pass over the training data, and creinn trains an interval for each weight."""
 DISTANCE = """Whether the credal sets grow with the distance from the training data; the default
@@ -67,7 +71,7 @@ class DataOptions:
     lower: Path | None = option(None, "data", "Table or folder of lower bounds, with --upper.")
     upper: Path | None = option(None, "data", "Table or folder of upper bounds.")
     missing: tuple[str, ...] = option(("auto",), "data", MISSING)
-    decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
+    decimal: str = setting("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
     size: int | None = option(None, "data", "Side in pixels of images; by default as in training.")
     separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
     encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
@@ -101,7 +105,8 @@ class TrainOptions(DataOptions):
     channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
     augment: bool = setting(False, "data", "Whether to shift and mirror images at random.")
     method: MethodName = option("creinn-d", "method", METHOD)
-    network: Network = option("resnet8", "method", "Network for images.")
+    network: Network | None = option(None, "method", NETWORK)
+    finetune: bool = option(False, "method", "Train all layers of the pretrained network.")
     hidden: tuple[int, ...] = option((64, 64), "method", "Widths of hidden layers for tables.")
     members: PositiveInt | None = option(None, "method", "Number of networks in an ensemble.")
     distance: bool | float | None = option(None, "method", DISTANCE)

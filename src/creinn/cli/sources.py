@@ -290,10 +290,7 @@ def _learn_images(options: "TrainOptions", preprocessing: dict[str, Any] | None)
     classes = check_classes(options)
     parts = show_progress(image_parts(options, given, classes), options.progress, "images")
     data, stats = _on_demand(options, classes, parts, given.get("crop"))
-    for name, count in zip(data.classes, data.counts, strict=True):
-        if count == 0:
-            found = f"{options.source}: no image of the class {name!r} can be read"
-            raise ValueError(f"{found}. {data.unreadable[0]}")
+    check_counts(data)
     mean, std = stats.mean_and_std()
     return _normalize(data, {"kind": "images", "mean": mean, "std": std, **given})
 
@@ -342,6 +339,14 @@ def check_classes(options: "DataOptions", expected: Sequence[str] | None = None)
         raise ValueError(f"{first} is one image. {advice}")
     with open_tree(first) as tree:
         return tree.classes(expected)
+
+
+def check_counts(data: PreparedData) -> None:
+    """Raise an error if no image of a class can be read."""
+    for name, count in zip(data.classes, data.counts, strict=True):
+        if count == 0:
+            found = f"{data.name}: no image of the class {name!r} can be read"
+            raise ValueError(f"{found}. {data.unreadable[0]}")
 
 
 def image_parts(

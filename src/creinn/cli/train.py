@@ -21,6 +21,15 @@ from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
 from creinn.cli.options import MethodName, TrainOptions
 from creinn.cli.parsing import options_yaml
+from creinn.cli.photographs import (
+    ADVICE,
+    ENOUGH_IMAGES,
+    FINETUNE_RATE,
+    NETWORK,
+    build_heads,
+    check_pretrained,
+    learn_features,
+)
 from creinn.cli.sources import (
     OPTIONS,
     PreparedData,
@@ -43,6 +52,7 @@ from creinn.graph.convert import credal
 from creinn.numerics import list_names, pluralize
 from creinn.saving import CONFIG, load, read_config, save
 from creinn.training import History, TrainConfig
+from creinn.training.features import Extractor, attach_network
 from creinn.training.loop import fit_members
 
 METHODS = {name: find_method(name) for name in get_args(MethodName)}
@@ -55,7 +65,7 @@ MOST_CLASSES = 20  # in the description of the data
 CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage"}
 NEW_MODEL_OPTIONS = {
     *("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden"),
-    *("size", "channels", "network", "stem", "width"),
+    *("size", "channels", "network", "finetune", "stem", "width"),
 }
 
 
@@ -78,7 +88,7 @@ def _train(options: TrainOptions) -> int:
     settings |= {} if options.temperature is None else {"temperature": options.temperature}
     config = train_config(options)
     check_directory(options.out)
-    start, data = _load_start(options, settings) if options.from_ else ([], learn_data(options))
+    start, data, extractor = _load(options, settings)
     is_interval = takes_intervals(start[0]) if start else method.takes_intervals
     if data.is_interval and not is_interval:
         raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
@@ -86,7 +96,8 @@ def _train(options: TrainOptions) -> int:
     if options.augment and not is_images:
         raise ValueError("augment is for images, but the data are a table.")
     if is_images or is_interval:
-        rate = 1e-3 if config.learning_rate is None else config.learning_rate
+        rate = FINETUNE_RATE if options.finetune else 1e-3
+        rate = rate if config.learning_rate is None else config.learning_rate
         config = replace(config, batch_size=config.batch_size or 64, learning_rate=rate)
     _print_data(data)
     calibration = None
@@ -98,7 +109,7 @@ def _train(options: TrainOptions) -> int:
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     members = options.members or len(start) or (MEMBERS if is_ensemble(options.method) else 1)
-    build = iter(start).__next__ if start else _builder(options, method, settings, data)
+    build = iter(start).__next__ if start else _builder(options, method, settings, data, extractor)
     networks, histories = _fit(options, build, members, train_data, val_data, config)
     if histories and histories[-1].interrupted:
         if rank() == 0:
@@ -114,6 +125,8 @@ def _train(options: TrainOptions) -> int:
         _print_validation(model, val_data, keeps_best)
     if calibration is not None:
         _calibrate(model, calibration, options.coverage)
+    if extractor is not None:
+        attach_network(model, extractor)
     save(model, options.out, data.classes, data.preprocessing)
     fraction = 0.0 if val_data is None else options.validation_fraction or SIXTH
     used: dict[str, Any] = {"members": members, "validation_fraction": fraction}
@@ -249,6 +262,22 @@ def _fit(
     return networks, []
 
 
+def _load(
+    options: TrainOptions, settings: dict[str, Any]
+) -> tuple[list[CreINN], PreparedData, Extractor | None]:
+    """Load the networks of ``--from``, and the data or the features of a frozen network."""
+    if options.from_ is not None:
+        return *_load_start(options, settings), None
+    preprocessing = check_pretrained(options)
+    if preprocessing is not None and not options.finetune:
+        return [], *learn_features(options, preprocessing)
+    data = learn_data(options, preprocessing)
+    is_images = data.preprocessing["kind"] == "images" and not data.is_interval
+    if is_images and options.network is None and len(data) < ENOUGH_IMAGES:
+        print(f"note: there are only {pluralize(len(data), 'image')}; {ADVICE}")
+    return [], data, None
+
+
 def _load_start(
     options: TrainOptions, settings: dict[str, Any]
 ) -> tuple[list[CreINN], PreparedData]:
@@ -274,13 +303,22 @@ def _load_start(
 
 
 def _builder(
-    options: TrainOptions, method: Method, settings: dict[str, Any], data: PreparedData
+    options: TrainOptions,
+    method: Method,
+    settings: dict[str, Any],
+    data: PreparedData,
+    extractor: Extractor | None,
 ) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.missing is not None:
         table = partial(models.mlp, data.missing.num_features, logits, hidden=options.hidden)
         return partial(build_classifier, method, table, **settings)
-    build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network]
+    if extractor is not None:
+        return build_heads(method, settings, extractor, logits)
+    if options.network == NETWORK:
+        whole = partial(models.efficientnet_lite0, logits, pretrained=True)
+        return partial(build_classifier, method, whole, **settings)
+    build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network or "resnet8"]
     arguments: dict[str, Any] = {"num_classes": logits, "in_channels": options.channels}
     arguments |= {} if options.width is None else {"width": options.width}
     if "stem" in inspect.signature(build).parameters:
