@@ -36,8 +36,9 @@ training."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
 training data. creinn: an interval network, also for interval data. snn: an ordinary network.
 The other methods are baselines."""
-NETWORK = """Network for images (default: resnet8). efficientnet-lite0 is pretrained on ImageNet, and
-only its last layer is trained; it is best for up to a few thousand photographs of any size."""
+NETWORK = """Network for images; the default is resnet8. efficientnet-lite0 is pretrained on
+ImageNet, and only its last layer is trained. It is best for photographs of any size, if there are
+few of them."""
 FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from.
 creinn-d needs one pass over the training data, and creinn trains an interval for each weight."""
 DISTANCE = """Whether the credal sets grow with the distance from the training data; the default

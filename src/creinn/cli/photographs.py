@@ -18,7 +18,7 @@ from creinn.cli.sources import (
     image_parts,
     show_progress,
 )
-from creinn.data.images import is_tree
+from creinn.data.images import is_tree, open_tree
 from creinn.data.transforms import normalize
 from creinn.distributed import rank
 from creinn.files import read_tensors, write_tensors
@@ -64,7 +64,7 @@ def learn_features(
     network: Any = models.efficientnet_lite0(logits, pretrained=True)
     extract = Extractor(network, torch.zeros(1, 3, *preprocessing["size"]))
     header = {"images": _digest(options.paths[0]), "preprocessing": preprocessing}
-    header |= {"layers": list(extract.layers)}
+    header |= {"layers": list(extract.layers), "strict": options.strict}
     path = options.out / FEATURES
     if (found := _read(path, header)) is not None:
         tensors, header = found
@@ -74,7 +74,7 @@ def learn_features(
         if rank() == 0:
             write_tensors(path, tensors, header)
     rows, labels = tensors["features"], tensors["labels"]
-    notes = {"notes": header["notes"], "unreadable": header["unreadable"]}
+    notes: dict[str, Any] = {name: header[name] for name in ("notes", "unreadable")}
     data = PreparedData(options.source, rows, labels, classes, preprocessing=preprocessing, **notes)
     check_counts(data)
     return data, extract
@@ -96,7 +96,8 @@ def _compute(
     extract: Extractor,
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the features and labels of all images, and the notes of the reader."""
-    rows, labels = [], []
+    rows: list[torch.Tensor] = []
+    labels: list[Any] = []
     parts = image_parts(options, preprocessing, classes)
     for part in show_progress(parts, options.progress, "features"):
         if len(part):
@@ -116,8 +117,9 @@ def _read(path: Path, header: dict[str, Any]) -> Any:
 
 
 def _digest(path: Path) -> str:
-    """Return a checksum of the names, sizes and times of all files."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    """Return a checksum of the names, sizes and times of all images, or of the archive."""
+    with open_tree(path) as tree:
+        files = [path / name for name in tree.images] if path.is_dir() else [path]
     states = [(file, file.stat()) for file in files]
     about = [(file.as_posix(), state.st_size, state.st_mtime_ns) for file, state in states]
     return f"{zlib.crc32(repr(about).encode()):08x}"

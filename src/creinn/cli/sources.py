@@ -113,8 +113,7 @@ def learn_data(
     """Read the training data, and fit the preprocessing, unless that of images is given."""
     is_images = is_tree(options.paths[0])
     data = _learn_images(options, preprocessing) if is_images else _learn_tables(options)
-    if len(data.classes) < 2:
-        raise ValueError(f"{options.source} has only the class {data.classes[0]!r}.")
+    check_counts(data)
     return data
 
 
@@ -290,7 +289,6 @@ def _learn_images(options: "TrainOptions", preprocessing: dict[str, Any] | None)
     classes = check_classes(options)
     parts = show_progress(image_parts(options, given, classes), options.progress, "images")
     data, stats = _on_demand(options, classes, parts, given.get("crop"))
-    check_counts(data)
     mean, std = stats.mean_and_std()
     return _normalize(data, {"kind": "images", "mean": mean, "std": std, **given})
 
@@ -342,7 +340,9 @@ def check_classes(options: "DataOptions", expected: Sequence[str] | None = None)
 
 
 def check_counts(data: PreparedData) -> None:
-    """Raise an error if no image of a class can be read."""
+    """Raise an error if there is only one class, or if no image of a class can be read."""
+    if len(data.classes) < 2:
+        raise ValueError(f"{data.name} has only the class {data.classes[0]!r}.")
     for name, count in zip(data.classes, data.counts, strict=True):
         if count == 0:
             found = f"{data.name}: no image of the class {name!r} can be read"

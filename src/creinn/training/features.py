@@ -23,7 +23,7 @@ BATCH_SIZE = 16
 
 
 class Extractor:
-    """Function that returns the features ``(N, D)`` of the feature layers of a network.
+    """Function that returns the features ``(N, D)`` of all feature layers of a network.
 
     Args:
         network: A network with a method ``features`` and a layer ``head``; it is put in eval mode.
@@ -38,7 +38,8 @@ class Extractor:
         self.network = network.eval()
         self.layers = find_feature_layers(network, example)
         at = [network.head if layer == HEAD else layer for layer in self.layers]
-        self._folded = fold(network, at).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        folded: Any = fold(network, at)
+        self._folded = folded.to(memory_format=torch.channels_last)
         self.widths = [part.shape[1] for part in self._parts(example)]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ class Extractor:
         return torch.cat([torch.cat(self._parts(part), 1) for part in x.split(BATCH_SIZE)])
 
     @torch.inference_mode()
-    def _parts(self, x: Tensor) -> list[Tensor]:
+    def _parts(self, x: Tensor) -> list[Any]:
         x = x.contiguous(memory_format=torch.channels_last)
         outputs, _ = outputs_and_logits(self._folded, x)
         return [pooled(output) for output in outputs]
@@ -95,7 +96,6 @@ def attach_network(model: Any, extractor: Extractor) -> None:
             member.feature_layers = extractor.layers
     for part in model.modules():
         if isinstance(part, CredalClassifier):
-            marks = [getattr(part, "distance_fitted_on", None), part.calibration.fitted_on]
-            for mark in marks:
+            for mark in (getattr(part, "distance_fitted_on", None), part.calibration.fitted_on):
                 if isinstance(mark, FittedOn) and mark.parts:
                     mark.parts = part.part_hashes()
