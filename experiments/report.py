@@ -19,12 +19,14 @@ from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
+from creinn.numerics import pluralize
 from creinn.report.figures import figure, heat_map, rejection_curves, training_curves
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.simplex import coarsen, simplex
 from creinn.report.tables import MeanStd, html_table, markdown_table
 from creinn.report.theme import FAINT, color
 from experiments import result_tables as tables
+from experiments.agreement import agreement, comparison_table
 from experiments.catalogue import EXPERIMENTS
 from experiments.definition import Shift
 from experiments.predictions import GRID, POINTS, decode_image
@@ -101,6 +103,9 @@ def _blocks(study: Study) -> Iterator[Block]:
                 else _interval_blocks(study, condition, sets)
             )
             yield from _network_blocks(study, condition)
+    for measure in ("loss", "accuracy"):
+        if curves := tables.curve_table(study, f"val_{measure}"):
+            yield f"Learning curves: {measure} on validation images", curves
     if budget := tables.budget_table(study):
         yield "Budget", budget
         yield "", _TEXTS["budget"]
@@ -127,7 +132,9 @@ def _setting(study: Study) -> str:
         f"{settings['title']}.",
         f"{settings['network']['builder']} of width {settings['network']['width']}.",
         f"Images: {images}.",
-        f"{training['epochs']} epochs, batch {training['batch_size']}." if settings["arms"] else "",
+        f"{pluralize(training['epochs'], 'epoch')}, batch {training['batch_size']}."
+        if settings["arms"]
+        else "",
         f"Ensembles are limited by the number of runs: {', '.join(short)}." if short else "",
         f"{len(study.entries) - study.missing} of {len(study.entries)} tasks are recorded.",
     ]
@@ -144,11 +151,13 @@ def _compares(study: Study) -> bool:
 def _point_blocks(study: Study, condition: str) -> Iterator[Block]:
     outside = [images["name"] for images in study.settings["ood"]] or [None]
     if _compares(study):
-        yield "The table of the paper", tables.comparison_table(study, outside[0])
+        yield "The table of the paper", comparison_table(study, outside[0])
         yield "", _TEXTS["comparison"]
+        yield "", agreement(study, outside[0])
     records = [record for method in study.methods for record in study.records(method)]
     for ood in outside:
-        yield f"Quality, OOD set {ood}" if ood else "Quality", tables.quality_table(study, ood)
+        rows = tables.quality_table(study, ood, beside_paper=not _compares(study))
+        yield f"Quality, OOD set {ood}" if ood else "Quality", rows
         if ood and (
             rate := spread(records, "metrics", "running", "ood", ood, "total", "base_rate")
         ):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, label
@@ -140,21 +141,22 @@ def lookup(record: Any, *path: str) -> Any:
     return record
 
 
-def quality_table(study: Study, ood: str | None = None) -> Rows:
+def quality_table(study: Study, ood: str | None = None, beside_paper: bool = True) -> Rows:
     """Build the table of accuracy, AUARC, scores, and AUROC and AUPRC for a foreign set.
 
-    The cells contain mean and standard deviation over runs.
+    The cells contain mean and standard deviation over runs. With ``beside_paper``, the published
+    values are in columns beside ours.
     """
     rows: Rows = [
         {
             "model": study.label(method),
             "runs": len(records),
-            **_qualities(records, method, "running", ood),
+            **qualities(records, method, "running", ood),
         }
         for method in study.methods
         if (records := study.records(method))
     ]
-    published = PUBLISHED.get(study.settings["paper"] or "", {})
+    published = PUBLISHED.get(study.settings["paper"] or "", {}) if beside_paper else {}
     ours = {name for row in rows for name in row}
     theirs: dict[str, Row] = {
         study.label(method): {
@@ -187,34 +189,6 @@ def with_published(
     return joined
 
 
-PAPER_EPOCHS, PAPER_RUNS = 150, 15
-_POST_HOC = {"bnn-l": "bnn-l-post-hoc"}  # the method on the network of the SNN
-
-
-def comparison_table(study: Study, ood: str) -> Rows:
-    """Build the table of the paper with our values beside the published ones.
-
-    Methods without published values follow at the end.
-    """
-    published = PUBLISHED.get(study.settings["paper"] or "", {})
-    own = [m for m in study.methods if m not in published and m not in _POST_HOC.values()]
-    epochs = study.settings["training"]["epochs"]
-    rows: Rows = []
-    for method in (*published, *own):
-        used = method if study.records(method) else _POST_HOC.get(method, method)
-        records = study.records(used)
-        ours = _qualities(records, used, "running", ood) if records else {}
-        if not records and method not in published:
-            continue
-        row: dict[str, Cell] = {"model": label(used) if records else label(method)}
-        row[f"runs, ours (paper {PAPER_RUNS})"] = len(records)
-        for name in COLUMNS:
-            row[f"{name}, paper ({PAPER_EPOCHS} epochs)"] = published.get(method, {}).get(name)
-            row[f"{name}, ours ({epochs} epochs)"] = ours.get(name)
-        rows.append(row)
-    return rows
-
-
 def statistics_table(study: Study, ood: str | None) -> Rows:
     """Build the table with running statistics and with those of the test batch."""
     shown = ["accuracy %", "AUARC EU", "AUARC TU"] + (
@@ -225,7 +199,7 @@ def statistics_table(study: Study, ood: str | None) -> Rows:
         records = study.records(method)
         if any(lookup(record, "metrics", "batch") for record in records):
             running, batch = (
-                _qualities(records, method, kind, ood) for kind in ("running", "batch")
+                qualities(records, method, kind, ood) for kind in ("running", "batch")
             )
             row: dict[str, Cell] = {"model": study.label(method)}
             for name in shown:
@@ -285,11 +259,32 @@ def budget_table(study: Study) -> Rows:
             "parameters": trainings[0]["parameters"] * members,
         }
         row["training s"] = _of_members(spread(trainings, "seconds"), members)
+        epochs = [row["seconds"] for training in trainings for row in training.get("history") or ()]
+        row["training s per epoch"] = MeanStd.of(epochs) if epochs and None not in epochs else None
         row["prediction ms per image"] = _of_members(
             spread(study.records(single), "milliseconds_per_image"), members
         )
         rows.append(row)
     return rows
+
+
+def curve_table(study: Study, measure: str) -> Rows:
+    """Build the table of a measure of the history after each epoch, as means over the runs."""
+    columns = {}
+    for method in study.methods:
+        curves = [
+            [row[measure] for row in training["history"]]
+            for training in study.trainings(method)
+            if training.get("history")
+        ]
+        if curves and not any(None in curve for curve in curves):
+            columns[study.label(method)] = [fmean(values) for values in zip(*curves, strict=False)]
+    longest = max(map(len, columns.values()), default=0)
+    return [
+        {"epoch": epoch + 1}
+        | {name: values[epoch] if epoch < len(values) else None for name, values in columns.items()}
+        for epoch in range(longest)
+    ]
 
 
 def time_table(record: Record, methods: Sequence[str]) -> Rows:
@@ -327,9 +322,10 @@ def sets_of(records: Sequence[Record]) -> list[str]:
     )
 
 
-def _qualities(
+def qualities(
     records: Sequence[Record], method: str, statistics: str, ood: str | None
 ) -> dict[str, Cell]:
+    """Return means over runs of the measures of a method, by the column of the tables."""
     at = ("metrics", statistics)
     cells: dict[str, Cell] = {
         "accuracy %": _percent(spread(records, *at, "sets", POINTS, "accuracy"))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from creinn.classifier.methods import TIMES
 from experiments.result_tables import Study, quality_table, statistics_table
 from experiments.study.cells import Entry, Number, Rows, Table, counted
 
@@ -24,6 +25,15 @@ SETS = {
     "ordinary, aps": "network, APS",
     "ordinary, raps": "network, RAPS",
 }
+CREDAL = {
+    "network": "entropy",
+    "Laplace": "Laplace bridge",
+    f"credal wrapper {TIMES}5": f"credal wrapper {TIMES}5",
+    f"CreRL {TIMES}8": f"CreRL {TIMES}8",
+    "EffCre": "EffCre",
+    "CreINN-D": "CreINN-D",
+}
+FAR = ("SVHN", "MNIST", "Fashion-MNIST")
 PAGE_SCORES = ("CreINN-D, EU", "CreINN-D, TU", "entropy", "Laplace, EU", "energy")
 PAGE_SCORES += ("Mahalanobis, norm 1", "nearest neighbours", "ViM")
 PAGE_TOGETHER = ("Deep Ensembles, TU", "credal wrapper of Deep Ensembles, TU")
@@ -40,6 +50,27 @@ Files = Mapping[str, Mapping[str, Any]]
 def pretrained(files: Files, only: Collection[str] = ()) -> list[Table]:
     """Build the table of all scores on features of a pretrained network."""
     return scores(files.get("pretrained", {}), "mean", "splits", only=only)
+
+
+def credal_methods(files: Files) -> list[Table]:
+    """Build the table of credal methods: AUROC by EU and TU, log loss and AUARC by TU.
+
+    The AUROC of far data is the mean over three data sets. For a single distribution, the columns
+    of TU contain the entropy, and there is no EU.
+    """
+    found = files.get("credal", {})
+    rows: Rows = []
+    for method, name in CREDAL.items() if found else ():
+        total = "entropy" if method == "network" else f"{method}, TU"
+        row: dict[str, Entry] = {"method": name}
+        for place, sets in (("near", ("near",)), ("far", FAR)):
+            for short, score in (("EU", f"{method}, EU"), ("TU", total)):
+                of = found["mean"].get(score)
+                row[f"{place}, {short}"] = of and mean(of[name]["mean"] for name in sets)
+        row["log loss"] = found["quality"][method]["log_loss"]["mean"]
+        row["AUARC"] = found["mean"][total]["AUARC"]["mean"]
+        rows.append(row)
+    return [Table(rows, spreads=False, places=3)] if rows else []
 
 
 def lungs(files: Files) -> list[Table]:

@@ -19,6 +19,7 @@ from experiments.study.cells import (
 
 FILES = {
     "pretrained": Path("results/study/pretrained.json"),
+    "credal": Path("results/study/credal.json"),
     "finetuned": Path("results/study/finetuned.json"),
     "converted": Path("results/study/converted.json"),
     "terms": Path("results/study/terms.json"),
@@ -26,6 +27,7 @@ FILES = {
 }
 KEYS = {
     "pretrained": "mean",
+    "credal": "mean",
     "finetuned": "mean",
     "converted": "rows",
     "terms": "frozen",

@@ -4,16 +4,25 @@ import dataclasses
 
 import pytest
 
+from experiments.agreement import agreement, comparison_table
 from experiments.catalogue import EXPERIMENTS
-from experiments.result_tables import Entry, Study, comparison_table
+from experiments.result_tables import Entry, Study, budget_table, curve_table
 
 
 def study_of(methods):
     """Return a study with one record per method."""
     found = {name: {"auroc": 0.7, "auprc": 0.6} for name in ("epistemic", "total")}
-    points = {"accuracy": 0.8, "auarc": {"aleatoric": 0.9, "epistemic": 0.9, "total": 0.9}}
-    record = {"metrics": {"running": {"sets": {"points": points}, "ood": {"svhn": found}}}}
-    entries = [Entry("evaluate", method, "points", record, None) for method in methods]
+    auarc = {"aleatoric": 0.9, "epistemic": 0.9, "total": 0.9}
+
+    def record(method):
+        points = {"accuracy": 0.8 if method == "snn" else 0.79, "auarc": auarc}
+        return {"metrics": {"running": {"sets": {"points": points}, "ood": {"svhn": found}}}}
+
+    rows = [
+        {"val_loss": 1 / epoch, "val_accuracy": 0.1 * epoch, "seconds": 2.0} for epoch in (1, 2)
+    ]
+    training = {"history": rows, "parameters": 7, "seconds": 4.5}
+    entries = [Entry("evaluate", method, "points", record(method), training) for method in methods]
     settings = dataclasses.asdict(EXPERIMENTS["cifar10-svhn-resnet50"])
     return Study(settings["name"], list(methods), ["points"], settings, {}, entries)
 
@@ -35,3 +44,23 @@ def test_published_values():
     assert laplace["AUROC TU, ours (12 epochs)"].mean == 0.7
     assert rows["CreINN"]["accuracy %, ours (12 epochs)"] is None
     assert rows["CreINN-D, post hoc"]["accuracy %, paper (150 epochs)"] is None
+
+
+def test_text_names_agreement_orders_and_what_is_unverified():
+    text = agreement(study_of(["snn", "creinn", "creinn-d-post-hoc"]), "svhn")
+    within, other = text.split("Other values")
+    assert "SNN accuracy % (-1.4)" in within  # 80 instead of 81.4 +- 1.48
+    assert "CreINN accuracy % (-5.2)" in other  # 79 instead of 84.2
+    assert "CreINN-D" not in text  # no published values
+    assert "accuracy %: CreINN above SNN" in other.split("Reversed orders")[1]
+    assert "12 epochs and at most 1 run." in text
+    assert "BNN-L" in text.split("Not measured")[1]
+
+
+def test_learning_curves_and_seconds_per_epoch():
+    study = study_of(["snn", "creinn"])
+    assert curve_table(study, "val_loss") == [
+        {"epoch": 1, "SNN": 1.0, "CreINN": 1.0},
+        {"epoch": 2, "SNN": 0.5, "CreINN": 0.5},
+    ]
+    assert budget_table(study)[0]["training s per epoch"].mean == 2

@@ -18,7 +18,7 @@ OOD = {
     "study-chest-xray": ["cifar10"],
 }
 OOD["cifar10-svhn-resnet20"] = ["svhn"]
-FILES = ("pretrained", "finetuned", "converted", "terms", "members")
+FILES = ("pretrained", "credal", "finetuned", "converted", "terms", "members")
 METHODS = ("snn-norm", "creinn-d", "deep-ensemble-norm", "creinn-d-ensemble")
 
 
@@ -404,3 +404,17 @@ def test_members_rows(results):
     assert "| AUROC (EU), Fashion-MNIST → MNIST | CreINN-D | 0.9110 | 0.9150 |" in page
     assert len(summary["tables"]["members"][0]["rows"]) == 4
     assert summary["members"]["commit"] == "bed"
+
+
+def test_credal_methods_by_hand():
+    auroc = {"near": {"mean": 0.7}, "SVHN": {"mean": 0.8}, "MNIST": {"mean": 0.9}}
+    auroc |= {"Fashion-MNIST": {"mean": 1.0}, "AUARC": {"mean": 0.95}}
+    found = {"mean": {"entropy": auroc}, "quality": {"network": {"log_loss": {"mean": 0.5}}}}
+    for method in [*study.larger.CREDAL][1:]:
+        found["mean"] |= {f"{method}, {short}": auroc for short in ("EU", "TU")}
+        found["quality"][method] = {"log_loss": {"mean": 0.5}}
+    lines = study.render(study.larger.credal_methods({"credal": found})).splitlines()
+    assert len(lines) == 8
+    assert lines[2] == f"| entropy | {NO_VALUE} | 0.700 | {NO_VALUE} | 0.900 | 0.500 | 0.950 |"
+    assert lines[-1] == "| CreINN-D | 0.700 | 0.700 | 0.900 | 0.900 | 0.500 | 0.950 |"
+    assert study.larger.credal_methods({}) == []
