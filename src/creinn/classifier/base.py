@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias
@@ -36,10 +36,7 @@ Missing = Literal["refuse", "vacuous"]
 
 
 class Prediction(Protocol):
-    """Prediction for a batch of rows.
-
-    Credal classifiers return a :class:`creinn.CredalSet`.
-    """
+    """Prediction for a batch of rows; a :class:`creinn.CredalSet` for credal classifiers."""
 
     @property
     def label(self) -> Tensor:
@@ -64,9 +61,6 @@ class Prediction(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Any) -> "Prediction": ...
-
-    def to(self, *args: Any, **kwargs: Any) -> "Prediction":
-        """Move or cast the prediction, with the arguments of ``Tensor.to``."""
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any], /) -> "Prediction":
@@ -133,13 +127,12 @@ class Classifier(torch.nn.Module):
         """Yield the predictions of successive batches, in eval mode and without gradients.
 
         Several threads may predict with one model at the same time. The mode of the model is not
-        changed. If the model is in training mode, each batch is predicted by a copy in eval mode,
-        which shares the weights.
+        changed: in training mode, a copy in eval mode is used, which shares the weights.
 
         Args:
             x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
-                of these; a torch ``Dataset``; or an iterable of batches such as a DataLoader. If
-                the items or batches are tuples or lists, their first entries are the inputs.
+                of these; a ``Dataset``; or batches such as a DataLoader. If items or batches are
+                tuples or lists, their first entries are the inputs.
             batch_size: The number of rows per batch, unless ``x`` contains batches.
             missing: ``"refuse"`` raises an error for rows with NaN or infinite numbers.
                 ``"vacuous"`` predicts the set of all distributions; it needs a credal classifier.
@@ -148,7 +141,6 @@ class Classifier(torch.nn.Module):
             TypeError: If ``x`` has another type.
             ValueError: If a row has missing values, the network does not return logits, or ``x``
                 has no batch dimension.
-            RuntimeError: If the model is in training mode and cannot be copied.
 
         Example:
             >>> from creinn.baselines import SNN
@@ -168,15 +160,13 @@ class Classifier(torch.nn.Module):
         """Return the predictions of labelled rows and their classes, in the same order.
 
         Args:
-            data: A pair of inputs and classes, a torch ``Dataset`` of pairs, or batches of pairs
-                such as a DataLoader.
-            batch_size: The number of rows per batch, as in :meth:`predict_batches`.
-            missing: The handling of missing values, as in :meth:`predict_batches`.
+            data: A pair of inputs and classes, a ``Dataset`` of pairs, or batches of pairs.
+            batch_size: See :meth:`predict_batches`.
+            missing: See :meth:`predict_batches`.
 
         Raises:
             TypeError: If the type of the data is not supported, or if the classes are not integers.
-            ValueError: If there are no rows, a label is not a class, or :meth:`predict_batches`
-                raises it.
+            ValueError: If there are no rows, or if a label is not a class.
 
         Example:
             >>> from creinn.evaluation import summary
@@ -187,11 +177,21 @@ class Classifier(torch.nn.Module):
             >>> list(summary.quality(*model.predict_labelled(loader)))
             ['accuracy', 'log_loss', 'brier', 'expected_calibration_error']
         """
+        return self._predict_with_labels(
+            data, batch_size, missing, lambda y: as_classes(y, self.num_classes, "the data")
+        )
+
+    def _predict_with_labels(
+        self, data: Any, batch_size: int, missing: Missing, convert: Callable[[Any], Tensor]
+    ) -> tuple[Any, Tensor]:
+        """Return the predictions and the converted labels of labelled rows."""
         labels: list[Tensor] = []
 
         def inputs() -> Iterator[tuple[Inputs]]:
             for x, y in labelled_batches(data, batch_size, "the data"):
-                labels.append(as_classes(y, self.num_classes, "the data", count_rows(x)))
+                labels.append(convert(y))
+                if (rows := count_rows(x)) != len(labels[-1]):
+                    raise ValueError(f"A batch has {rows} inputs but {len(labels[-1])} labels.")
                 yield (x,)
 
         prediction = self.predict(inputs(), batch_size, missing)
@@ -213,7 +213,7 @@ class Classifier(torch.nn.Module):
                 return self._predict_rows(batch)
             if missing == "refuse":
                 raise ValueError(
-                    f"{found}. Impute or drop the row, or use missing='vacuous' with a credal model."
+                    f"{found}. Impute or drop it, or use missing='vacuous' with a credal model."
                 )
             return self._vacuous(self._predict_rows(nan_to_zero(batch)), rows_not_finite(batch))
 
@@ -254,11 +254,7 @@ class Classifier(torch.nn.Module):
         )
 
     def check_network(self, x: Inputs) -> None:
-        """Check once on the first rows of ``x`` that the networks return logits.
-
-        Raises:
-            ValueError: If a network does not.
-        """
+        """Raise a ``ValueError`` if a network does not return logits; the check runs once."""
         for part in self._with_networks():
             if not part.is_checked:
                 with LOCK, torch.inference_mode(False), torch.enable_grad():
@@ -280,10 +276,7 @@ class Classifier(torch.nn.Module):
         return [part for part in parts if hasattr(part, "network")]
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor by name.
-
-        The first argument, which is the network or the members, is omitted.
-        """
+        """Return the arguments of the constructor after the network or the members, by name."""
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
@@ -303,11 +296,7 @@ class Classifier(torch.nn.Module):
 
 
 def common_classes(members: Sequence[Classifier]) -> int:
-    """Return the number of classes of the members of an ensemble.
-
-    Raises:
-        ValueError: If there are no members, or if their numbers of classes differ.
-    """
+    """Return the common number of classes of members, or raise a ``ValueError``."""
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
@@ -325,11 +314,10 @@ def is_training(module: torch.nn.Module) -> bool:
 def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
     """Return a module that is in eval mode, otherwise a copy of it in eval mode.
 
-    The copy shares parameters, buffers and hooks with the module. The mode of the module is not
-    changed, so that other threads can use it at the same time.
+    The copy shares parameters, buffers and hooks, so that other threads can use the module.
 
     Raises:
-        RuntimeError: If the module is in training mode and a copy of it cannot be made.
+        RuntimeError: If the copy cannot be made.
     """
     if not is_training(module):
         return module
@@ -354,10 +342,7 @@ def _shared(part: torch.nn.Module) -> list[Any]:
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Put a module into eval mode, and restore the mode of each part afterwards.
-
-    Other threads must not use the module at the same time.
-    """
+    """Put a module into eval mode, and restore the modes afterwards; not safe for threads."""
     training = [part for part in module.modules() if part.training]
     if training:
         module.eval()

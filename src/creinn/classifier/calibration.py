@@ -157,19 +157,13 @@ def split_by(by: Any, coverage: float | None, max_error: float | None) -> tuple[
     if by in MEASURES and max_error is not None:
         return None, by
     raise ValueError(
-        f"by must be 'class' for a coverage, one of {', '.join(map(repr, MEASURES))} for max_error, "
-        f"or the group of each row, got {by!r}."
+        f"by must be the groups of the rows, 'class' for a coverage, or for max_error one of "
+        f"{', '.join(map(repr, MEASURES))}, got {by!r}."
     )
 
 
 def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
-    """Check that there are enough rows for a coverage.
-
-    If there are groups or classes, a warning is raised for those with too few rows.
-
-    Raises:
-        ValueError: If there are too few rows without groups.
-    """
+    """Raise a ``ValueError`` if there are too few rows; groups with too few rows get a warning."""
     needed = rows_needed(coverage)
     if not has_groups and conformal_rank(len(groups), coverage) > len(groups):
         raise ValueError(

@@ -19,7 +19,6 @@ from creinn.classifier.calibration import (
     split_by,
 )
 from creinn.classifier.fitted_on import FittedOn, clear_hashes, digest
-from creinn.classifier.inputs import labelled_batches
 from creinn.credal.abstention import Abstention
 from creinn.credal.conformal import Conformal
 from creinn.credal.credal_set import CredalSet
@@ -104,54 +103,39 @@ class CredalClassifier(Classifier):
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
-        """Yield the credal sets of successive batches.
-
-        See :meth:`Classifier.predict_batches` for the arguments.
+        """Yield the credal sets of successive batches; see :meth:`Classifier.predict_batches`.
 
         Raises:
-            RuntimeError: If a distance is not fitted, or if the network has changed since then.
+            RuntimeError: If a distance is not fitted to the current network.
         """
         self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def check_fitted(self) -> None:
-        """Check that the distances of the model are fitted to the current network.
-
-        Raises:
-            RuntimeError: If a distance is not fitted, or if the network has changed since then.
-        """
+        """Raise a ``RuntimeError`` if a distance is not fitted to the current network."""
         for part in self.modules():
             if isinstance(part, DistanceRadius) and not part.fitted:
                 raise RuntimeError(
-                    "The distance is not fitted to the training data. Call model.fit_distance(x, y) "
-                    "for the model or for each member of an ensemble. creinn.fit does this at the "
-                    "end of the training."
+                    "The distance is not fitted. Call model.fit_distance(x, y) with the training "
+                    "data, for each member of an ensemble. creinn.fit does it after the training."
                 )
             if isinstance(part, CredalClassifier):
                 part.check_distance()
 
     def check_distance(self) -> None:
-        """Check that the network has not changed since the distance was fitted.
-
-        Raises:
-            RuntimeError: If the network has changed.
-        """
+        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
 
     def clear_cache(self) -> None:
         """Remove the compiled form of the model and the hashes of its weights.
 
-        Call this method after you have changed a weight through ``Tensor.data`` or a NumPy view, or
-        if you have changed an object that is an attribute of a module. Other changes of weights,
-        layers, options and hooks are detected.
+        This is needed after a write through ``Tensor.data`` or a NumPy view; see
+        :mod:`creinn.classifier.compile_cache` for the changes that are detected.
         """
         compile_cache.clear(self)
         clear_hashes()
 
     def train(self, mode: bool = True) -> Any:
-        """Set the model to training mode or to eval mode.
-
-        In training mode, the compiled form of the model is removed.
-        """
+        """Set training or eval mode; training mode removes the compiled form."""
         if mode:
             compile_cache.invalidate(self)
         return super().train(mode)
@@ -179,6 +163,26 @@ class CredalClassifier(Classifier):
         upper = torch.where(rows.unsqueeze(1), 1.0, prediction.upper)
         return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
 
+    def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> Any:
+        """Fit the temperature of the model, or of each member, to held-out data.
+
+        A later :meth:`calibrate` needs other rows.
+
+        Args:
+            x: The inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
+            batch_size: The number of rows per batch, unless the data contain batches.
+
+        Returns:
+            The model in eval mode.
+        """
+        data = list(x) if isinstance(x, Iterator) else x if y is None else (x, y)
+        for part in getattr(self, "members", [self]):
+            part.temperature.is_on = True
+            part._fit_temperature(data, batch_size)
+        self.calibration.reset()
+        return self.eval()
+
     def calibrate(
         self,
         x: Inputs | Iterable[Any],
@@ -195,24 +199,19 @@ class CredalClassifier(Classifier):
         With ``coverage``, ``classes("conformal")`` contains the true class of a new row with this
         probability; see :mod:`creinn.credal.conformal`. With ``max_error``, the error rate among
         the ``accepted`` rows is at most this rate; see :mod:`creinn.credal.abstention`. **There is
-        no guarantee under distribution shift.** A calibration is removed by training, and it is not
-        valid after other changes of the model.
+        no guarantee under distribution shift.** Changes of the model invalidate a calibration.
 
         Args:
             x: The inputs, or a Dataset or DataLoader of pairs.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. If they are distributions
-                ``(N, K)``, for example of annotators, ``widened()`` contains the distribution of a
-                new row with probability ``coverage``.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. With distributions
+                ``(N, K)``, ``widened()`` contains that of a new row with probability ``coverage``.
             coverage: The coverage; 0.95 if there is no ``max_error``.
-            by: ``"class"`` for the coverage of each class, or group numbers ``(N,)`` for the
-                guarantees in each group, which ``classes`` and ``accept`` need as ``groups``. With
-                ``max_error`` also the uncertainty that ranks the rows: ``"total"`` (default),
-                ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
-            score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``. For
-                distributions a name of :data:`creinn.credal.margin.UNITS`, by default
-                ``"deviation"``.
-            random: Whether to randomize the sets of classes, so that the coverage is exact; see
-                :class:`creinn.credal.conformal.Conformal`.
+            by: ``"class"`` for the coverage of each class, or group numbers ``(N,)`` for guarantees
+                in each group. With ``max_error`` also the uncertainty that ranks the rows:
+                ``"total"`` (default), ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
+            score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``, or of
+                :data:`creinn.credal.margin.UNITS` for distributions, by default ``"deviation"``.
+            random: Whether to randomize the sets of classes, so that the coverage is exact.
             max_error: The largest error rate among accepted rows.
             confidence: The probability of the guarantee for ``max_error``.
 
@@ -222,7 +221,6 @@ class CredalClassifier(Classifier):
         Raises:
             NoThresholdError: If ``max_error`` cannot be guaranteed with these rows.
             ValueError: If there are too few rows, or if an argument is not valid.
-            TypeError: If the data have another type.
 
         Example:
             >>> from creinn import CreINN, models
@@ -234,17 +232,10 @@ class CredalClassifier(Classifier):
             >>> contains.double().mean().item() >= 0.9, model.predict(x).accepted.any().item()
             (True, True)
         """
-        labels: list[Tensor] = []
-
-        def inputs() -> Iterator[tuple[Inputs]]:
-            data, name = x if y is None else (x, y), "the calibration data"
-            for batch, found in labelled_batches(data, 256, name):
-                labels.append(torch.as_tensor(found))
-                yield (batch,)
-
-        prediction = self.predict(inputs())
+        data = x if y is None else (x, y)
+        prediction, labels = self._predict_with_labels(data, 256, "refuse", torch.as_tensor)
         return self.calibrate_predictions(
-            prediction, torch.cat(labels), coverage, by, score, random, max_error, confidence
+            prediction, labels, coverage, by, score, random, max_error, confidence
         )
 
     def calibrate_predictions(
@@ -272,10 +263,7 @@ class CredalClassifier(Classifier):
         return self
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part that the predictions depend on.
-
-        The result is empty if the parts of the model cannot change.
-        """
+        """Return a hash of each part that the predictions depend on and that can change."""
         return {}
 
     @property
@@ -294,11 +282,11 @@ class CredalClassifier(Classifier):
     def _marked_if_stale(self, found: Any) -> Any:
         if found is None or not (names := self._calibration_changes()):
             return found
-        return replace(
-            found,
-            stale=f"The calibration is not valid any more. Changed since it was fitted: "
-            f"{', '.join(names)}. Call model.calibrate(x, y) with held-out data, and predict again.",
+        stale = (
+            f"The calibration is not valid any more. Changed since it was fitted: "
+            f"{', '.join(names)}. Call model.calibrate(x, y) with held-out data and predict again."
         )
+        return replace(found, stale=stale)
 
     def adopt_structure(self, saved: int) -> None:
         """Replace the hash of the saved structure by the hash of the loaded structure."""
@@ -341,13 +329,6 @@ class Ensemble(CredalClassifier):
     def distance_is_current(self) -> bool:
         """Whether the distances of all members are fitted and current."""
         return all(member.distance_is_current for member in self.members)
-
-    def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> "Ensemble":
-        """Fit the temperature of each member; see :meth:`CreINN.fit_temperature`."""
-        for member in self.members:
-            member.fit_temperature(x, y, batch_size)
-        self.calibration.reset()
-        return self.eval()
 
     def forward(self, x: Inputs) -> CredalSet:
         """Return the combined credal set of each row."""

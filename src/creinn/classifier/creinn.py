@@ -5,7 +5,8 @@ of the paper. The distance of CreINN-D is an extension; see :mod:`creinn.distanc
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -48,7 +49,7 @@ from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.distance.feature_layers import HEAD, TOKENS, pooled
-from creinn.distance.fitting import Agreement, FeatureBatch, Quality, fit_radius
+from creinn.distance.fitting import Agreement, FeatureBatch, fit_radius
 from creinn.distance.radius import DistanceRadius, check_distance
 from creinn.distributed import single_process
 from creinn.interval import Interval, as_interval
@@ -74,20 +75,19 @@ class CreINN(CredalClassifier):
             ``"sound"`` guarantees in eval mode that the set contains the probabilities of all
             ordinary networks with weights in the intervals. It needs small radii; see
             ``nn.scale_radii_``. The mode can be changed by ``model.mode = ...``.
-        num_logits: The number of logits ``K``; one logit makes a binary classifier. The default is
-            the number of outputs of the last interval layer, or of the layer of the logits.
-        logit_norm: Whether to apply batch norm to the logits. The default is true for interval
-            networks, as in the paper. Short training leaves the probabilities under-confident.
-        distance: If true, the credal sets become wider in eval mode for inputs whose features are
-            far from the training data; see :meth:`fit_distance`. A number is the scale of the
+        num_logits: The number of logits ``K``, by default that of the outputs of the last layer.
+            One logit makes a binary classifier.
+        logit_norm: Whether to apply batch norm to the logits, by default for interval networks, as
+            in the paper. Short training leaves the probabilities under-confident.
+        distance: Whether the credal sets become wider in eval mode with the distance of the
+            features from the training data; see :meth:`fit_distance`. A number is the scale of the
             radii. With an ordinary network, this is CreINN-D, the recommended form.
         loss: ``"intersection"`` for the cross-entropy of the paper, or ``"bounds"``; see
             :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules whose outputs are the features, the deepest last;
-            ``"<head>"`` is the input of the layer of the logits. By default, they are selected in
-            the first forward pass; see :mod:`creinn.distance.feature_layers`.
-        logits_layer: The path of the module that computes the logits from the features. It is
-            needed if the network returns more than logits, or ends in a softmax.
+        feature_layers: The paths of the modules whose outputs are the features, the deepest last,
+            by default selected automatically; see :mod:`creinn.distance.feature_layers`.
+        logits_layer: The path of the module that computes the logits, for networks that return more
+            than logits or end in a softmax.
 
     Raises:
         ValueError: If an option or a path is unknown, or the network needs a distance.
@@ -135,7 +135,7 @@ class CreINN(CredalClassifier):
         family: Any = inn if self.is_interval else torch.nn
         like = next(network.parameters())
         norm = family.BatchNorm1d(self.num_logits) if self.logit_norm else family.Identity()
-        self.norm: torch.nn.Module = norm.to(like.device, like.dtype)
+        self.norm: torch.nn.Module = norm.to(like)
         self.temperature = Temperature(not self.is_interval).to(like)
         self.mode = mode
         self.distance = distance
@@ -143,16 +143,12 @@ class CreINN(CredalClassifier):
         self.distance_fitted_on = FittedOn()
         self.feature_layers = None if feature_layers is None else tuple(feature_layers)
         check_layers(network, self.feature_layers or (), "feature_layers")
-        self._has_warned = False  # that the distance is not used in training mode
         if has_distance:
             self._add_distance()
 
     @classmethod
     def from_options(cls, content: Any, temperature: bool | None = None, **options: Any) -> Any:
-        """Build a model from a network and from :meth:`options`.
-
-        The argument ``temperature`` sets ``model.temperature.is_on``.
-        """
+        """Build a model; ``temperature`` sets ``model.temperature.is_on``."""
         model = cls(content, **options)
         if temperature is not None:
             model.temperature.is_on = temperature
@@ -160,21 +156,13 @@ class CreINN(CredalClassifier):
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of :meth:`from_options` after the network, by name."""
-        layers = None if self.distance_radius is None else self.feature_layers
-        names = ("mode", "num_logits", "logit_norm", "distance", "logits_layer")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "loss": self._loss,
-            "feature_layers": None if layers is None else list(layers),
-            "temperature": self.temperature.is_on,
-        }
+        names = ("mode", "num_logits", "logit_norm", "distance", "feature_layers", "logits_layer")
+        options = {name: getattr(self, name) for name in names}
+        return {**options, "loss": self._loss, "temperature": self.temperature.is_on}
 
     @property
     def mode(self) -> Mode:
-        """Mode of the network.
-
-        An assignment also sets the mode of the interval batch norms.
-        """
+        """Mode of the network; an assignment also sets the mode of its interval batch norms."""
         return self._mode
 
     @mode.setter
@@ -209,11 +197,7 @@ class CreINN(CredalClassifier):
         return self.distance_radius is not None and self.distance_radius.has_data
 
     def check_distance(self) -> None:
-        """Check that the network has not changed since the distance was fitted.
-
-        Raises:
-            RuntimeError: If the network has changed.
-        """
+        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
         if self._has_fitted_distance and (names := self._distance_changes()):
             raise RuntimeError(
                 f"The distance is not valid any more. Changed since it was fitted: "
@@ -221,28 +205,18 @@ class CreINN(CredalClassifier):
             )
 
     def _distance_changes(self) -> list[str]:
-        """Return the names of the parts that have changed since the distance was fitted.
-
-        The mode is ignored for ordinary networks, because it does not affect their features.
-        """
+        """Return the parts that changed since the fit; the mode only affects interval networks."""
         fitted_on = self.distance_fitted_on
         names = ["structure", "weights", "feature layers", *(["mode"] if self.is_interval else [])]
         return fitted_on.changes(self.part_hashes(), names) if fitted_on.parts else []
 
     def forward(self, x: Inputs) -> CredalSet:
-        """Return the credal set of each row.
-
-        Raises:
-            TypeError: If the type of the inputs does not suit the network.
-        """
+        """Return the credal set of each row."""
         x, radius = self._inputs(x), self.distance_radius
         if radius is None or self.training or not radius.has_data:
-            if self._has_fitted_distance and not self._has_warned:
-                self._has_warned = True
-                warnings.warn(
-                    "The distance is not used in training mode. Call model.eval() first.",
-                    stacklevel=4,
-                )
+            if self._has_fitted_distance:
+                message = "The distance is not used in training mode. Call model.eval() first."
+                warnings.warn(message, stacklevel=4)
             return credal_set(self._logits(x), self.mode, training=self.training)
         if not torch.compiler.is_compiling():
             self.check_distance()
@@ -255,11 +229,7 @@ class CreINN(CredalClassifier):
         return function(prediction, target, weight, check=False)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss of a batch in training.
-
-        For an ordinary network these are the logits and their cross-entropy, which is the loss of
-        credal sets that are single distributions.
-        """
+        """Return the prediction and the loss; for an ordinary network the logits and their loss."""
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
         logits = self._network_logits(self._inputs(x))
@@ -289,26 +259,24 @@ class CreINN(CredalClassifier):
         self,
         x: Inputs | Iterable[Any],
         y: Tensor | None = None,
-        held_out: tuple[Inputs, Tensor] | Iterable[tuple[Inputs, Tensor]] | None = None,
+        held_out: Any = None,
         batch_size: int = 256,
     ) -> "CreINN":
-        """Fit the distance to the training data.
+        """Fit the distance to the training data, and add it if the model has none.
 
-        If the model has no distance, a distance is added. The temperature, if it is on, is fitted
-        to the held-out data first. Unless ``distance`` is a number, the scale is the largest one
-        that hardly changes the quality of predictions on the held-out data, or else on a sixth of
-        the training data; see :func:`creinn.distance.fitting.choose_scale`. A random sample of at
-        most 20,000 rows is used.
+        The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
+        number, the scale is the largest one that hardly changes the quality of predictions on the
+        held-out data, or else on a sixth of the training data; see
+        :func:`creinn.distance.fitting.choose_scale`. At most 20,000 random rows are used for this.
 
         There are two passes over a DataLoader or Dataset, with constant memory. The features of
         tensors and iterators are kept in memory. In a process group, each process uses all rows
-        that it is given. A :class:`creinn.distance.fitting.LabelWarning` is raised if a class has
-        no row, or if the accuracy on the training data is not better than chance.
+        that it is given.
 
         Args:
-            x: The training inputs, a Dataset of pairs ``(input, target)``, or an iterable of
-                batches of pairs, such as a DataLoader.
-            y: The classes ``(N,)`` of the rows, or ``None`` if ``x`` contains them.
+            x: The training inputs, a Dataset of pairs ``(input, target)``, or batches of pairs,
+                such as a DataLoader.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
             held_out: Data that the network was not trained on, in the same forms.
             batch_size: The number of rows per batch, unless the data contain batches.
 
@@ -318,84 +286,67 @@ class CreINN(CredalClassifier):
         Raises:
             TypeError: If batches are not pairs.
             ValueError: If there are no rows or no features, or if a label is not a class.
+
+        Warns:
+            LabelWarning: If a class has no row, or the accuracy is not better than chance.
         """
         if self.distance_radius is None:
             self._add_distance()
             self.distance = True
         agreement = Agreement(self.num_classes)
+
+        def count(batch: FeatureBatch) -> None:
+            agreement.add(batch.labels, credal_set(batch.logits, self.mode).label)
+
         with single_process():
-            self._fit_distance(x if y is None else (x, y), held_out, batch_size, agreement)
+            self._fit_distance(x if y is None else (x, y), held_out, batch_size, count)
         agreement.warn(stacklevel=2)
         return self
 
     @torch.no_grad()
     def _fit_distance(
-        self, data: Any, held_out: Any, batch_size: int, agreement: Agreement | None = None
+        self,
+        data: Any,
+        held_out: Any,
+        batch_size: int,
+        on_batch: Callable[[FeatureBatch], None] | None = None,
     ) -> None:
         """Fit the distance; each process has a part of the rows."""
         assert self.distance_radius is not None
         held_out = self._fit_temperature(held_out, batch_size)
-        train = self._feature_batches(data, batch_size, "the training data")
-        if isinstance(train, Iterator) or (is_pair(data) and not is_mapped(data)):
+        name = "the training data"
+        train: Any = ReiterableStream(lambda: self._feature_batches(data, batch_size, name))
+        if isinstance(data, Iterator) or (is_pair(data) and not is_mapped(data)):
             train = list(train)
         if held_out is not None:
             held_out = self._feature_batches(held_out, batch_size, "the held-out data")
-        is_chosen = self.distance is None or isinstance(self.distance, bool)
-        scale = None if is_chosen else float(self.distance)  # type: ignore[arg-type]
-
-        def count(batch: FeatureBatch) -> None:
-            if agreement is not None:
-                agreement.add(batch.labels, credal_set(batch.logits, self.mode).label)
-
-        def evaluate(batch: FeatureBatch, radius: Tensor) -> Quality:
-            return prediction_quality(batch, radius, self.mode)
-
-        fit_radius(self.distance_radius, train, held_out, scale, evaluate, count)
+        scale = None if self.distance is True else float(self.distance or 0)
+        evaluate = partial(prediction_quality, mode=self.mode)
+        fit_radius(self.distance_radius, train, held_out, scale, evaluate, on_batch)
         clear_hashes()
         self.distance_fitted_on.parts = self.part_hashes()
-
-    def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> "CreINN":
-        """Fit the temperature to held-out data, and turn it on.
-
-        A later :meth:`calibrate` needs other rows.
-
-        Args:
-            x: The inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
-            batch_size: The number of rows per batch, unless the data contain batches.
-
-        Returns:
-            The model in eval mode.
-        """
-        self.temperature.is_on = True
-        self._fit_temperature(x if y is None else (x, y), batch_size)
-        return self
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
         """Fit the temperature, if it is on, and return data that can be iterated again."""
         compile_cache.invalidate(self.eval())
+        if held_out is not None and self.temperature.is_on:
+            held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
+            rows = self._labelled(held_out, batch_size, "the held-out data")
+            self.temperature.fit(
+                ((self._unscaled(self._network_logits(x)), y) for x, y in rows),
+                lambda logits: credal_set(logits, self.mode).intersection,
+            )
         self.calibration.reset()
-        if held_out is None or not self.temperature.is_on:
-            return held_out
-        held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
-        self.temperature.reset()
-        name = "the held-out data"
-        rows = self._network_inputs(labelled_batches(held_out, batch_size, name), name)
-        self.temperature.fit(
-            ((self._logits(x), y) for x, y in rows),
-            lambda logits: credal_set(logits, self.mode).intersection,
-        )
         return held_out
 
     def _add_distance(self) -> None:
         if self.feature_layers is None:
             find_logits_layer(self.network, self.logits_layer)  # raises if there is none
         self.is_checked = False  # the features are not checked yet
-        self.distance_radius = DistanceRadius(self.num_classes).train(self.training)
+        radius = DistanceRadius(self.num_classes).train(self.training)
+        self.distance_radius = radius.to(next(self.network.parameters()))
         self.distance_fitted_on.parts = {}
-        like = next(self.network.parameters())
-        self.distance_radius.to(like.device, like.dtype)
 
     def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
         x, has_distance = self._inputs(x), self.distance_radius is not None
@@ -422,14 +373,14 @@ class CreINN(CredalClassifier):
             return run(self.network, x)
         return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
 
-    def _scaled_logits(self, logits: Inputs) -> Interval:
-        return self.temperature(as_interval(self.norm(as_logits(logits, self.num_logits))))
+    def _unscaled(self, output: Inputs) -> Interval:
+        return as_interval(self.norm(as_logits(output, self.num_logits)))
+
+    def _scaled_logits(self, output: Inputs) -> Interval:
+        return self.temperature(self._unscaled(output))
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
-        """Return the features and the scaled logits.
-
-        The features are intervals in sound mode, and centers in other modes.
-        """
+        """Return the features, which are intervals in sound mode only, and the scaled logits."""
         layers, features = self.feature_layers or (), []
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
         for path, output in zip(layers, outputs, strict=True):
@@ -438,28 +389,20 @@ class CreINN(CredalClassifier):
             features.append(as_interval(pooled(x, path.endswith(TOKENS))))
         return tuple(features), self._scaled_logits(logits)
 
-    def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterable[FeatureBatch]:
-        """Compute batches of features, logits and classes.
+    def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterator[FeatureBatch]:
+        """Yield batches of features, logits and classes, the most probable ones of distributions."""
+        for x, y in self._labelled(data, batch_size, name):
+            yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
 
-        The result can be iterated several times, unless ``data`` is an iterator.
-        """
-        labelled = labelled_batches(data, batch_size, name)
-
-        def computed() -> Iterator[FeatureBatch]:
-            rows = 0
-            for x, y in self._network_inputs(labelled, name):
-                if found := find_not_finite(x, name, first=rows):
-                    raise ValueError(f"{found}. Impute or drop it first.")
-                rows += len(y)
-                yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
-
-        return computed() if isinstance(labelled, Iterator) else ReiterableStream(computed)
-
-    def _network_inputs(self, batches: Labelled, name: str) -> Iterator[tuple[Inputs, Tensor]]:
-        like = next(self.network.parameters())
-        for x, y in batches:
+    def _labelled(self, data: Any, batch_size: int, name: str) -> Iterator[tuple[Inputs, Tensor]]:
+        """Yield batches of checked inputs and targets on the device of the model."""
+        like, rows = next(self.network.parameters()), 0
+        for x, y in labelled_batches(data, batch_size, name):
             x = to_device(x, like.device, like.dtype)
+            if found := find_not_finite(x, name, first=rows):
+                raise ValueError(f"{found}. Impute or drop it first.")
             self.check_network(x)
             y = torch.as_tensor(y)
             y = as_targets(y if y.ndim == 2 else y.long(), self.num_classes, name, count_rows(x))
+            rows += len(y)
             yield self._inputs(x), y.to(like.device)

@@ -108,9 +108,9 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
         raise ValueError(f"{subject} have shape ({expected},), got {tuple(targets.shape)}.")
     if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
         (row,) = first_index(bad)
+        found = f"target {row} is {int(targets[row])}"
         raise ValueError(
-            f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but target {row} is "
-            f"{int(targets[row])}."
+            f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but {found}."
         )
     return targets.long()
 

@@ -32,11 +32,10 @@ _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", def
 
 
 def run(network: torch.nn.Module, x: Any) -> Any:
-    """Call a network and return its output.
+    """Call a network and return its output, or the attribute ``logits`` of its output.
 
-    A mapping is passed as keyword arguments if ``forward`` has parameters of these names. The key
-    ``labels`` is not passed, because a Hugging Face model would compute a loss. If the output has
-    an attribute ``logits``, this attribute is returned.
+    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, except
+    for ``labels``, from which a Hugging Face model would compute a loss.
 
     Example:
         >>> run(torch.nn.Linear(2, 3), {"input": torch.zeros(1, 2)}).shape
@@ -48,10 +47,7 @@ def run(network: torch.nn.Module, x: Any) -> Any:
 
 
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return the keyword arguments for ``forward``.
-
-    The result is ``None`` if ``x`` is not a mapping, or if its keys do not match the signature.
-    """
+    """Return the keyword arguments for ``forward``, or ``None`` if ``x`` does not match them."""
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
     named = {name: part for name, part in x.items() if name != LABELS}
@@ -63,9 +59,7 @@ def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
 
 
 def as_logits(output: Any, count: int) -> Any:
-    """Return an output as logits of shape ``(N, K)``.
-
-    The shape of the output may also be ``(N, K, 1, 1)``, or ``(N,)`` for a single logit.
+    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``.
 
     Raises:
         ValueError: If the output has a different shape or type.
@@ -149,10 +143,7 @@ def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> N
 
 
 def count_logits(network: torch.nn.Module, logits_layer: str | None = None) -> int:
-    """Return the number of logits of a network.
-
-    The number is the output size of the logits layer. If its path is not given, the last interval
-    layer is used if there is one.
+    """Return the output size of the layer of the logits, or of the last interval layer.
 
     Raises:
         ValueError: If the layer has no attribute with the number of its outputs.
@@ -226,16 +217,16 @@ def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Te
 def find_feature_layers(
     network: torch.nn.Module, x: Any, logits_layer: str | None = None
 ) -> tuple[str, ...]:
-    """Run a network on a few rows and select the feature layers.
+    """Run a network and select feature layers by its calls.
 
-    The selection depends on the calls of the modules; see
-    :func:`creinn.distance.feature_layers.select_feature_layers`.
+    See :func:`creinn.distance.feature_layers.select_feature_layers`.
 
     Example:
         >>> convolutions = torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 8, 3)
         >>> pool, flatten = torch.nn.MaxPool2d(2), torch.nn.Flatten()
         >>> network = torch.nn.Sequential(
-        ...     convolutions[0], torch.nn.ReLU(), pool, convolutions[1], flatten, torch.nn.Linear(72, 2)
+        ...     convolutions[0], torch.nn.ReLU(), pool,
+        ...     convolutions[1], flatten, torch.nn.Linear(72, 2),
         ... )
         >>> find_feature_layers(network, torch.zeros(1, 1, 12, 12))
         ('1', '2', '3', '<head>')
@@ -256,15 +247,13 @@ class Call(NamedTuple):
 
 
 class LastCalls:
-    """The last call of each module, which is ``None`` if the module was not called.
+    """The last call of each module, or ``None``.
 
-    Modules are identified by their attributes, because ``torch.export`` replaces modules by proxies
-    with the same attributes.
+    Modules are identified by their attributes, because ``torch.export`` replaces them by proxies.
     """
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        self.modules = tuple(modules)
-        self._calls: dict[int, Call | None] = {id(vars(module)): None for module in self.modules}
+        self._calls: dict[int, Call | None] = {id(vars(module)): None for module in modules}
 
     def __getitem__(self, module: torch.nn.Module) -> Call | None:
         return self._calls[id(vars(module))]
@@ -277,10 +266,7 @@ class LastCalls:
 
 @contextmanager
 def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
-    """Record all calls of the given modules in order.
-
-    The hooks are removed on exit.
-    """
+    """Record all calls of the given modules in order; the hooks are removed on exit."""
     calls: list[Call] = []
 
     def hook(module: torch.nn.Module, inputs: tuple[Any, ...], *rest: Any) -> None:
@@ -306,10 +292,11 @@ def last_calls(modules: Iterable[torch.nn.Module]) -> Iterator[LastCalls]:
 
     The hooks are not removed, because other threads may run the modules at the same time.
     """
+    modules = list(modules)
     calls = LastCalls(modules)
-    for module in calls.modules:
-        if _record_last not in module._forward_hooks.values():
-            with LOCK:
+    if any(_record_last not in module._forward_hooks.values() for module in modules):
+        with LOCK:
+            for module in modules:
                 if _record_last not in module._forward_hooks.values():
                     module.register_forward_hook(_record_last, with_kwargs=True)
     token = _LAST_CALLS.set(calls)
@@ -340,10 +327,7 @@ _record_last.is_recorder = True  # type: ignore[attr-defined]
 
 
 def _call(module: torch.nn.Module, inputs: tuple[Any, ...], rest: tuple[Any, ...]) -> Call:
-    """Return a call with the positional and keyword arguments of a hook.
-
-    The keyword arguments are not available while torch adds a hook.
-    """
+    """Return a call; another thread may run a hook before its keyword arguments are enabled."""
     *named, output = rest
     values = named[0].values() if named else ()
     return Call(module, (*inputs, *values), output)

@@ -44,19 +44,13 @@ def check_network(
     layers: Sequence[str] = (),
     logits_layer: str | None = None,
 ) -> None:
-    """Check that a network returns logits and the outputs of feature layers.
-
-    The network is run on the inputs ``x``.
-
-    Raises:
-        ValueError: If one of the checks fails.
-    """
+    """Run a network, and raise a ``ValueError`` if it returns no logits or has no features."""
     name = f"The network {type(network).__name__}"
     output = _checked_run(network, x, name)
     if logits_layer is None:
         output = as_logits(output, num_logits)
-    if HEAD in layers and logits_layer is None:
-        _check_head(network, x)
+        if HEAD in layers:
+            _check_head(network, x)
     if layers or logits_layer is not None:
         _check_features(network, x, layers, logits_layer)
     if logits_layer is not None:
@@ -67,10 +61,7 @@ def check_network(
 
 
 def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
-    """Return the output of a network.
-
-    The message of an error describes the inputs and contains advice.
-    """
+    """Return the output of a network; an error describes the inputs and contains advice."""
     named = as_arguments(network, x)
     if named is not None and LABELS in x:
         warnings.warn(
@@ -84,34 +75,19 @@ def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
     except Exception as error:
         advice = ""
         if named is None and not isinstance(x, Tensor | Interval):
-            advice = (
-                " A dict or tuple is passed as one argument, unless the arguments of forward have "
-                "the names of the keys."
-            )
+            advice = " A dict needs the names of the arguments of forward as keys."
         if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
-            advice += (
-                " Integers are not converted. Use .float() to convert them, or Dataset.scaled() "
-                "for images."
-            )
+            advice += " Convert integers by .float(), or by Dataset.scaled() for images."
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"{name} cannot be run on inputs of {describe(x)}: {reason}.{advice}"
-        ) from error
+        message = f"{name} cannot be run on inputs of {describe(x)}: {reason}.{advice}"
+        raise ValueError(message) from error
 
 
 def is_single_row(network: torch.nn.Module, x: Any, num_logits: int) -> bool:
-    """Return whether inputs are a single row without a batch dimension.
-
-    Args:
-        network: A network in eval mode.
-        x: Inputs that the network does not take.
-        num_logits: The number of logits.
-    """
+    """Return whether inputs with an error are a single row without a batch dimension."""
     is_dict = isinstance(x, Mapping) and all(isinstance(part, Tensor) for part in x.values())
-    if not is_dict and not isinstance(x, Tensor | Interval):
-        return False
-    if not is_dict and x.ndim < 2:
-        return True
+    if not is_dict and (not isinstance(x, Tensor | Interval) or x.ndim < 2):
+        return isinstance(x, Tensor | Interval)
     try:
         rows = {name: part[None] for name, part in x.items()} if is_dict else x[None]
         return as_logits(run(network, rows), num_logits).shape == (1, num_logits)
@@ -120,12 +96,7 @@ def is_single_row(network: torch.nn.Module, x: Any, num_logits: int) -> bool:
 
 
 def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
-    """Raise a ``ValueError`` if logits have a wrong shape or are probabilities.
-
-    Probabilities are recognized by the last operation in the autograd graph. Without a graph, they
-    are recognized by rows that sum to 1 and are not all equal, because an untrained layer may
-    return the logarithms of class frequencies.
-    """
+    """Raise a ``ValueError`` if logits have a wrong shape or are probabilities."""
     if logits.ndim != 2 or logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
         advice = ""
         if logits.ndim == 2 and logits.dtype.is_floating_point:
@@ -162,9 +133,7 @@ def tracking_operations(network: torch.nn.Module) -> Iterator[None]:
 def _ending(values: Tensor) -> str:
     """Return the name of the function that computed probabilities, or an empty string.
 
-    Values of rows that sum to 1 are a softmax, whatever the last operation of the autograd graph.
-    Values are recognized as a log-softmax only without a graph, or if the last operation is
-    arithmetic.
+    The function is the last operation of the autograd graph, or it is recognized by its values.
     """
     node: Any = values.grad_fn
     # interval activations add the product of their argument and 0, which is NaN for infinity
@@ -180,10 +149,11 @@ def _ending(values: Tensor) -> str:
 
 
 def _sum_to_one(values: Tensor) -> str:
-    """Return "softmax" or "log-softmax" if the values of all rows are probabilities.
+    """Return "softmax" or "log-softmax" if all rows are probabilities and not all equal.
 
-    The ``logsumexp`` of logits with a reference class at 0 is also 0 up to rounding, if the other
-    logits are small. So for a log-softmax, all values of a row must be below 0.
+    An untrained layer may return the logarithms of class frequencies in all rows. The ``logsumexp``
+    of small logits and a reference class at 0 is also 0 up to rounding, so all values of a
+    log-softmax must be below 0.
     """
     tolerance = min(32 * torch.finfo(values.dtype).eps, 1e-3)
     values = values.detach().double().cpu()
@@ -200,18 +170,14 @@ def _check_features(
     network: torch.nn.Module, x: Any, layers: Sequence[str], logits_layer: str | None
 ) -> None:
     """Check that the layers run once, and that their outputs have a suitable shape."""
-    named = {f"The feature layer {path!r}": path for path in layers if path != HEAD}
-    if logits_layer is not None:
-        named[f"The logits layer {logits_layer!r}"] = logits_layer
-    modules = {
-        name: network.get_submodule(path.removesuffix(TOKENS)) for name, path in named.items()
-    }
+    paths = [path for path in (*layers, logits_layer) if path not in (None, HEAD)]
+    modules = {path: network.get_submodule(path.removesuffix(TOKENS)) for path in paths if path}
     with recording(set(modules.values())) as calls:
         run(network, x)
     ran = [call.module for call in calls]
-    for name, module in modules.items():
-        if ran.count(module) != 1:
-            raise ValueError(f"{name} ran {ran.count(module)} times. It must run once.")
+    for path, module in modules.items():
+        if (count := ran.count(module)) != 1:
+            raise ValueError(f"The layer {path!r} ran {count} times. It must run once.")
     outputs, logits = outputs_and_logits(network, x, layers, logits_layer)
     for path, found in zip(layers, outputs, strict=True):
         is_array = isinstance(found, Tensor | Interval)
@@ -220,17 +186,13 @@ def _check_features(
             what = f"input of {logits_layer}" if path == HEAD else f"feature layer {path!r}"
             raise ValueError(
                 f"The {what} is {describe(found)}. Its shape must be ({len(logits)}, D) or "
-                f"({len(logits)}, C, ...). If its path ends in {TOKENS!r}, the shape must be "
-                "(N, tokens, D)."
+                f"({len(logits)}, C, ...), or (N, tokens, D) with {TOKENS!r}."
             )
 
 
 @torch.no_grad()
 def _check_head(network: torch.nn.Module, x: Any) -> None:
-    """Check that the last linear layer computes the logits.
-
-    This check is for networks without ``logits_layer``.
-    """
+    """Check that the last linear layer computes the logits, if no ``logits_layer`` is given."""
     name = type(network).__name__
     paths = {layer: path for path, layer in network.named_modules()}
     layer: Any = find_logits_layer(network)
@@ -242,8 +204,7 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
         order = ", ".join(paths.get(part) or type(part).__name__ for part in ran) or "none"
         raise ValueError(
             f"The last linear layer of {name}, {paths.get(layer)!r}, must run once and after all "
-            f"other linear layers, but they ran in the order: {order}. Pass the path of the module "
-            "that computes the logits as logits_layer='path'."
+            f"others, but they ran in the order: {order}.{LOGITS_LAYER_ADVICE}"
         )
     features, logits = as_interval(calls[-1].inputs[0]), as_interval(calls[-1].output)
     is_output = logits.shape == output.shape and all(
@@ -252,8 +213,8 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
     )
     if has_features(network) and not is_output:
         raise ValueError(
-            f"The output of {name} is not head(features(x)), although both names exist. Rename the "
-            "method features, or make forward(x) equal to head(features(x))."
+            f"The output of {name} is not head(features(x)). Rename the method features, or make "
+            "forward(x) equal to head(features(x))."
         )
     if features.ndim != 2 or features.shape[1] != layer.in_features:
         raise ValueError(
