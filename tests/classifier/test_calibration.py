@@ -1,7 +1,9 @@
 """Calibration of a model: any form of data, what it keeps, saves and forgets, and what it refuses."""
 
+import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -133,6 +135,23 @@ def test_distributions_as_labels(model):
     assert inside == pytest.approx(0.9, abs=0.08)
     assert prediction.contains(votes[200:]).double().mean() < 0.5
     assert wide.width.mean() > prediction.width.mean()
+
+
+def test_margin_by_formula(model):
+    x, y = blobs(200, seed=5)
+    q = np.eye(3)[y] * 0.6 + 0.4 / 3
+    model.calibrate(x, q, coverage=0.9)
+    prediction = model.predict(x)
+    lower, upper = prediction.lower.double().numpy(), prediction.upper.double().numpy()
+    below, above = (np.sqrt(p * (1 - p)) + 0.02 for p in (lower, upper))
+    scores = np.maximum((lower - q) / below, (q - upper) / above).max(1)
+    margin = max(0, np.sort(scores)[math.ceil(201 * 0.9) - 1])
+    low, high = (lower - margin * below).clip(0), (upper + margin * above).clip(None, 1)
+    reachable = np.maximum(low, 1 - high.sum(1, keepdims=True) + high)
+    assert margin > 0.1
+    np.testing.assert_allclose(prediction.widened().lower.numpy(), reachable, atol=1e-3)
+    far = model.predict(1e4 * x[:5]).widened()  # the distance makes these sets vacuous
+    assert torch.equal(far.width, torch.ones(5, 3))
 
 
 @pytest.mark.parametrize("by", [None, "class"])

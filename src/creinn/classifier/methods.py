@@ -138,9 +138,9 @@ def base_method(method: str) -> str:
         or kind not in (None, found.is_credal)
     ):
         raise ValueError(
-            f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. The "
-            "suffix -ensemble is possible except for snn, snn-norm, effcre and crerl, -envelope for "
-            "creinn and its variants, -wrapper for all others."
+            f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. "
+            "The suffix -ensemble is possible except for snn, snn-norm, effcre and crerl, "
+            "-envelope for creinn and its variants, -wrapper for all others."
         )
     return base
 

@@ -79,10 +79,7 @@ class ClassSums:
         return self.shift + self.sums.sum(0) / self.rows
 
     def means(self) -> Float[Tensor, "classes features"]:
-        """Return the class means minus the origin.
-
-        A class without rows has the mean of the largest class.
-        """
+        """Return the class means minus the origin; an empty class has that of the largest one."""
         means = self.sums / self.counts.clamp_min(1).unsqueeze(1) - self.sums.sum(0) / self.rows
         means[self.counts == 0] = means[self.counts.argmax()].clone()
         return means
@@ -95,8 +92,7 @@ class ClassSums:
         """
         if not bool(self.mean_square.square().isfinite()):
             raise ValueError(
-                "The features of the training data are not finite, or their squares overflow. Look "
-                "for an overflow in the network."
+                "The features of the training data overflow. Look for an overflow in the network."
             )
         return Products(self.origin, self.means())
 
@@ -124,9 +120,8 @@ class Products:
 
     def all_reduce(self) -> None:
         """Add the sums of all processes."""
-        self.products, self.fourth, self.rows = map(
-            all_sum, (self.products, self.fourth, self.rows)
-        )
+        for name in ("products", "fourth", "rows"):
+            setattr(self, name, all_sum(getattr(self, name)))
 
     def ledoit_wolf(self) -> tuple[Float[Tensor, "features features"], float]:
         r"""Return the covariance :math:`S` and its shrinkage :math:`\rho`.
@@ -162,13 +157,12 @@ def products_of_means(sums: ClassSums) -> Products:
 
 
 class Sample:
-    """Random sample of the rows of batches, without replacement.
+    """Random sample of the rows of batches, in order and without replacement.
 
-    The rows are in their original order. The sample depends on the numbers of the rows, and not on
-    the batches.
+    The sample depends on the numbers of the rows, and not on the batches.
 
     Args:
-        size: The size of the sample. If there are fewer rows, the sample contains all of them.
+        size: The size of the sample, which contains all rows if there are fewer.
 
     Example:
         >>> sample = Sample(size=3)
@@ -204,10 +198,7 @@ class Sample:
             self._join()
 
     def rows(self) -> Any:
-        """Return the sample of the rows of all processes.
-
-        The result is ``None`` if there are no rows.
-        """
+        """Return the sample of the rows of all processes, ``None`` if there are no rows."""
         if world_size() > 1:
             leaves = pytree.tree_leaves(self._parts)
             parts = gather(pytree.tree_map(lambda part: part.cpu(), self._parts))
@@ -239,10 +230,7 @@ def _take(rows: Any, numbers: Any) -> Any:
 
 
 def _random_keys(numbers: Any) -> Any:
-    """Return a distinct pseudorandom key for each number.
-
-    The function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
-    """
+    """Return distinct pseudorandom keys by SplitMix64 (Steele, Lea and Flood, 2014)."""
     z = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

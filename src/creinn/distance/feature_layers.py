@@ -88,10 +88,9 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
 
 
 def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
-    """Return the path of the layer with the same output as a block.
+    """Return the path of the layer with the same output as a block, if there is one.
 
-    This path is needed because saved graphs have no blocks. If there is no such layer, return the
-    path of the block.
+    Otherwise it is the path of the block. Layers are better because saved graphs have no blocks.
     """
     parts = set(block.module.modules())
     for call in calls:
@@ -137,10 +136,7 @@ def _is_block(module: torch.nn.Module) -> bool:
 
 
 def _is_tokens(call: Any, is_signal: bool) -> bool:
-    """Return whether an output with three dimensions is ``(N, tokens, D)``.
-
-    In a network with 1d convolutions, it is one if the layers work on the last dimension.
-    """
+    """Return whether an output is ``(N, tokens, D)``, and not ``(N, C, length)`` of a signal."""
     names = [type(part).__name__ for part in call.module.modules()]
     on_last = any(
         name.startswith(("Linear", "LayerNorm", "RMSNorm", "Transformer")) for name in names

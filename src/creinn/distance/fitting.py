@@ -22,19 +22,14 @@ from creinn.numerics import shorten_list
 
 SCALES = tuple(10 ** (exponent / 10) for exponent in range(-30, 1))
 """The candidates for the scale: 0.001 to 1, ten per decade."""
-
 MAX_SCALE_ON_TRAINING_DATA = 0.03
 """The largest scale that is chosen on data that the network was trained on."""
-
 ALLOWED_FALL = (0.001, 0.01)
 """The allowed decrease of the area, absolute and relative to ``1 - area``."""
-
 ALLOWED_LOSS = 1.05
 """The allowed factor of the log loss."""
-
 ALLOWED_GROWTH = (0.1, 1.0)
 """The allowed increase of the number of classes, absolute and relative to the error rate."""
-
 _MIN_ROWS = 30  # with fewer rows, no sixth of the training data is held out
 
 
@@ -74,14 +69,13 @@ def fit_radius(
 ) -> None:
     """Fit distances to the training data, and scores and a scale to held-out data.
 
-    There are two passes over the training data and one pass over the held-out data, of which a
-    :class:`Sample` is used. If ``held_out`` is ``None``, a sixth of a sample of the training data is
-    held out, while the scores and the scale are fitted.
+    There are two passes over the training data, and one over the held-out data.
 
     Args:
         radius: The radius, which is fitted in place.
         train: The training data, which can be iterated twice.
-        held_out: Data that the network was not trained on.
+        held_out: Data that the network was not trained on, of which a :class:`Sample` is used. If
+            ``None``, a sixth of a sample of the training data is held out for scores and scale.
         scale: The scale, or ``None`` to choose it; see :func:`choose_scale`.
         evaluate: A function that computes the quality of predictions.
         on_batch: A function that is called once with each batch of the training data.
@@ -154,15 +148,12 @@ def _second_pass(train: Iterable[FeatureBatch], statistics: list[Statistics]) ->
         if products.rows != rows:
             raise ValueError(
                 f"The training data had {rows} rows in the first pass, but {int(products.rows)} in "
-                "the second. Pass tensors, or data that can be iterated twice."
+                "the second. Pass data that can be iterated twice."
             )
 
 
 def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Tensor, " rows"]:
-    """Return the excess of each half, with scores that are fitted to the other half.
-
-    The rows of each class are divided into two halves.
-    """
+    """Return the excess of each half of the rows, with scores fitted to the other half."""
     if len(batch.labels) < 2:
         radius.fit_scores(batch.features)
         return radius.excess(batch.features)
@@ -182,10 +173,9 @@ def choose_scale(
 ) -> float:
     """Return the largest scale that hardly changes the quality of predictions.
 
-    The scale is one of :data:`SCALES`. The quality is compared with the quality at scale 0. The
-    allowed differences are :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` and :data:`ALLOWED_GROWTH`.
-    The search ends at the first scale that exceeds one of them. The smallest scale is always
-    allowed.
+    The search over :data:`SCALES` ends at the first scale with a quality that differs from that at
+    scale 0 by more than :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`. The
+    smallest scale is always allowed.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
     min_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
@@ -202,10 +192,7 @@ def choose_scale(
 
 
 def stratified_mask(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
-    """Return a mask of one of ``parts`` equal parts of each class.
-
-    The parts are drawn with a fixed seed.
-    """
+    """Return a mask of one of ``parts`` equal random parts of each class; the seed is fixed."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = shuffled.to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
@@ -238,11 +225,10 @@ class Agreement:
     def is_chance(self) -> bool:
         r"""Return whether the accuracy is at most one standard error above chance.
 
-        If the labels and the predictions are independent, with the shares :math:`p_k` and
-        :math:`q_k` of the classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the
-        variance :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen and Everitt,
-        1969). If the variance is 0, because all labels or all predictions are the same, chance is
-        :math:`1 / K`.
+        For independent labels and predictions with the shares :math:`p_k` and :math:`q_k` of the
+        classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the variance
+        :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen and Everitt, 1969). If it
+        is 0, because all labels or all predictions are the same, chance is :math:`1 / K`.
         """
         rows = int(self.counts[0].sum())
         labels, predicted, agreeing = (self.counts.double() / rows).unbind()
@@ -256,15 +242,13 @@ class Agreement:
     def warn(self, stacklevel: int) -> None:
         """Warn if a class has no row, and if the accuracy is not better than chance."""
         rows = int(self.counts[0].sum())
-        if not rows:
-            return
         messages = []
-        if missing := (self.counts[0] == 0).nonzero().flatten().tolist():
+        if missing := [str(k) for k, count in enumerate(self.counts[0].tolist()) if not count]:
             messages.append(
-                f"The training data have no row of class {shorten_list(list(map(str, missing)))}. Rows of such a "
+                f"The training data have no row of class {shorten_list(missing)}. Rows of such a "
                 "class count as far from the training data."
             )
-        if self.is_chance():
+        if rows and self.is_chance():
             messages.append(
                 f"The network predicts the label of {int(self.counts[2].sum())} of {rows} rows, "
                 "which is not better than chance. Check that the network is trained, that the "

@@ -18,7 +18,6 @@ variances :math:`\lambda_j`. The other directions cancel. With :math:`u_j = v_j^
     d'(x) = \min_k \|u - u_k\|^2 - \textstyle\sum_j u_j^2 / (1 + \lambda_j).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -97,10 +96,7 @@ class Distance(torch.nn.Module):
         return (u - mean).square() - self.shares * u.square()
 
     def whiten(self, centered: Tensor) -> Tensor:
-        """Transform features minus the origin to coordinates with identity covariance.
-
-        The result has ``R`` columns if ``R = D``, otherwise ``R + D``.
-        """
+        """Transform features minus the origin to ``R`` (if ``R = D``) or ``R + D`` coordinates."""
         along = centered @ self.directions
         if self.directions.shape[0] == self.directions.shape[1]:
             return along / self.deviations
@@ -150,30 +146,19 @@ class Distance(torch.nn.Module):
         for name, buffer in self.named_buffers():
             setattr(self, name, buffer.to(like))
 
-    def resize_buffers(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
-        """Resize the buffers to their shapes in ``state``, if these are consistent."""
-        names = list(self._buffers)
-        shapes = [tuple(state[prefix + name].shape) for name in names if prefix + name in state]
-        features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))
-        width, axes = rank if rank == features else rank + features, shapes[-1] if shapes else ()
-        means, directions = (self.num_classes, width), (features, rank)
-        fitted = [(features,), directions, (rank,), (), means, (width, *axes), axes]
-        if shapes in (fitted, [(0,)] * len(fitted)):
-            for name, shape in zip(names, shapes, strict=True):
-                setattr(self, name, self.origin.new_empty(shape))
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self.resize_buffers(state_dict, prefix)
+        """Load buffers of any size for the same number of classes."""
+        for name in list(self._buffers):
+            saved = state_dict.get(prefix + name)
+            if saved is not None and (name != "means" or len(saved) in (0, self.num_classes)):
+                setattr(self, name, self.origin.new_empty(saved.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def nearest_of(
     means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]
 ) -> Int[Tensor, " rows"]:
-    """Return the index of the nearest mean for each row.
-
-    The computation is in float64, because squares of distant means cancel in float32.
-    """
+    """Return the index of the nearest mean, in float64 because squares cancel in float32."""
     wide = widen(means)
     return (widen(u) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
 
@@ -181,8 +166,7 @@ def nearest_of(
 def _nonzero_covariance(sums: ClassSums, products: Products) -> tuple[Tensor, float]:
     """Return the first covariance that exceeds rounding errors, and its shrinkage.
 
-    The candidates are the covariance within the classes, the covariance of the class means and the
-    identity.
+    The candidates are that within the classes, that of the class means, and the identity.
     """
     noise = sums.mean_square * sums.resolution**2
     for candidate in (products, products_of_means(sums)):

@@ -41,19 +41,14 @@ Statistics: TypeAlias = list[tuple[ClassSums, Products]]
 
 VACUOUS = 20.0
 """If a radius exceeds the range of the logits by this number, the set is the whole simplex."""
-
 NUM_NEAR_LAYERS = 2
 """The number of layers of the near term."""
-
 FAR_WEIGHT = 0.7
 """The weight of the far term. Larger weights favor other kinds of data over unknown classes."""
-
 POWER = 4
 """The exponent of the radius."""
-
 MAX_SCORE = 1e6
 """The largest score. For larger scores, the radius is as large as possible."""
-
 _UPPER_QUANTILE = 0.84  # one standard deviation above the median of a normal distribution
 _MIN_SPREAD = 1e-3  # relative to the median, because constant data differ by rounding
 
@@ -82,10 +77,7 @@ def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Inte
 
 
 def with_directions(features: Features) -> tuple[Interval, ...]:
-    """Return all features, and the directions of the deepest ones.
-
-    These are the inputs of the distances.
-    """
+    """Return the inputs of the distances: all features, and the directions of the deepest."""
     return *map(as_interval, features), *map(unit_directions, features[-NUM_NEAR_LAYERS:])
 
 
@@ -139,10 +131,7 @@ class DistanceRadius(torch.nn.Module):
 
     @property
     def has_data(self) -> bool:
-        """Whether the distances are fitted.
-
-        Unlike ``fitted``, this property does not wait for the device.
-        """
+        """Whether the distances are fitted, without waiting for the device as ``fitted`` does."""
         return len(self.distances) > 0
 
     def set_statistics(self, statistics: Statistics) -> None:
@@ -162,7 +151,7 @@ class DistanceRadius(torch.nn.Module):
         self.medians, self.spreads = _median_and_spread(terms)
         if not bool((self.medians.isfinite() & self.spreads.isfinite()).all()):
             raise ValueError(
-                "Half of the held-out data lie infinitely far away. Look for an overflow in the "
+                "The distances of half of the held-out data overflow. Look for an overflow in the "
                 "network."
             )
         near, far = self._near_and_far(terms)
@@ -212,11 +201,9 @@ class DistanceRadius(torch.nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         own = f"{prefix}distances."
-        keys = {
-            key.removeprefix(own).partition(".")[0] for key in state_dict if key.startswith(own)
-        }
-        if len(keys) != len(self.distances):
-            self._make_distances(len(keys))
+        count = sum(key.startswith(own) and key.endswith(".origin") for key in state_dict)
+        if count != len(self.distances):
+            self._make_distances(count)
         for name in ("medians", "spreads"):
             if (values := state_dict.get(prefix + name)) is not None and values.ndim == 1:
                 setattr(self, name, self.scale.new_empty(len(values)))
@@ -241,10 +228,7 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the median and the spread over rows.
-
-    ``torch.quantile`` is not used because it does not take many rows.
-    """
+    """Return the median and the spread over rows, of any number unlike ``torch.quantile``."""
     ordered, last = values.sort(0).values, len(values) - 1  # NaN is last
     median, upper = ordered[last // 2], ordered[math.ceil(_UPPER_QUANTILE * last)]
     return median, torch.maximum(upper - median, _MIN_SPREAD * (1 + median.abs()))
