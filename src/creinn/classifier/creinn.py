@@ -5,7 +5,7 @@ of the paper. The distance of CreINN-D is an extension; see :mod:`creinn.distanc
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -62,9 +62,8 @@ Loss = Literal["intersection", "bounds"]
 class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
-    The attribute ``temperature.is_on`` determines whether the logits are divided by a temperature,
-    which is fitted to held-out data; see :mod:`creinn.classifier.temperature`. It is true by
-    default for an ordinary network.
+    If ``temperature.is_on``, which is the default for ordinary networks, the logits are divided by
+    a temperature; see :mod:`creinn.classifier.temperature`.
 
     Args:
         network: A module that maps inputs to logits ``(N, K)``. It consists of :mod:`creinn.nn`
@@ -73,8 +72,8 @@ class CreINN(CredalClassifier):
         mode: ``"paper"`` uses Interval Batch Normalization and softmax of the paper, which do not
             guarantee containment. ``"scaled"`` uses norms that preserve the order of the radii.
             ``"sound"`` guarantees in eval mode that the set contains the probabilities of all
-            ordinary networks with weights in the intervals. It needs small radii; see
-            ``nn.scale_radii_``. The mode can be changed by ``model.mode = ...``.
+            ordinary networks with weights in the intervals; it needs small radii, see
+            ``nn.scale_radii_``.
         num_logits: The number of logits ``K``, by default that of the outputs of the last layer.
             One logit makes a binary classifier.
         logit_norm: Whether to apply batch norm to the logits, by default for interval networks, as
@@ -91,7 +90,6 @@ class CreINN(CredalClassifier):
 
     Raises:
         ValueError: If an option or a path is unknown, or the network needs a distance.
-        TypeError: If ``distance`` is neither a boolean nor a number.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -127,7 +125,7 @@ class CreINN(CredalClassifier):
         if not self.is_interval and not has_distance:
             raise ValueError(
                 "The network has no interval layer, so its credal sets would be single points. Use "
-                "layers of creinn.nn, convert it by creinn.convert(network), or pass distance=True."
+                "layers of creinn.nn, creinn.convert(network) or distance=True."
             )
         self.num_logits = count_logits(network, logits_layer) if num_logits is None else num_logits
         self.num_classes = max(self.num_logits, 2)
@@ -199,10 +197,8 @@ class CreINN(CredalClassifier):
     def check_distance(self) -> None:
         """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
         if self._has_fitted_distance and (names := self._distance_changes()):
-            raise RuntimeError(
-                f"The distance is not valid any more. Changed since it was fitted: "
-                f"{', '.join(names)}. Call model.fit_distance(x, y) with the training data."
-            )
+            changed = f"Changed since the distance was fitted: {', '.join(names)}."
+            raise RuntimeError(f"{changed} Call model.fit_distance(x, y) with the training data.")
 
     def _distance_changes(self) -> list[str]:
         """Return the parts that changed since the fit; the mode only affects interval networks."""
@@ -269,14 +265,14 @@ class CreINN(CredalClassifier):
         held-out data, or else on a sixth of the training data; see
         :func:`creinn.distance.fitting.choose_scale`. At most 20,000 random rows are used for this.
 
-        There are two passes over a DataLoader or Dataset, with constant memory. The features of
-        tensors and iterators are kept in memory. In a process group, each process uses all rows
-        that it is given.
+        The memory is constant for a DataLoader or Dataset. In a process group, each process uses
+        all rows that it is given.
 
         Args:
             x: The training inputs, a Dataset of pairs ``(input, target)``, or batches of pairs,
                 such as a DataLoader.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. Of distributions
+                ``(N, K)``, the most probable class counts.
             held_out: Data that the network was not trained on, in the same forms.
             batch_size: The number of rows per batch, unless the data contain batches.
 
@@ -284,7 +280,6 @@ class CreINN(CredalClassifier):
             The model in eval mode.
 
         Raises:
-            TypeError: If batches are not pairs.
             ValueError: If there are no rows or no features, or if a label is not a class.
 
         Warns:
@@ -305,11 +300,7 @@ class CreINN(CredalClassifier):
 
     @torch.no_grad()
     def _fit_distance(
-        self,
-        data: Any,
-        held_out: Any,
-        batch_size: int,
-        on_batch: Callable[[FeatureBatch], None] | None = None,
+        self, data: Any, held_out: Any, batch_size: int, on_batch: Any = None
     ) -> None:
         """Fit the distance; each process has a part of the rows."""
         assert self.distance_radius is not None
@@ -390,7 +381,7 @@ class CreINN(CredalClassifier):
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterator[FeatureBatch]:
-        """Yield batches of features, logits and classes, the most probable ones of distributions."""
+        """Yield batches of features, logits and the most probable classes."""
         for x, y in self._labelled(data, batch_size, name):
             yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
 

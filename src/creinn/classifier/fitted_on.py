@@ -23,10 +23,7 @@ _CACHE: dict[Any, int] = {}  # from version counters to hashes
 
 
 def part_hashes(parts: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
-    """Return a hash of the modules and other values of each part of a model.
-
-    Contents are hashed again only if version counters have changed.
-    """
+    """Return a hash of each part, which is computed again if version counters have changed."""
     return {name: _cached_digest(values) for name, values in parts.items()}
 
 
@@ -79,8 +76,7 @@ def digest(*values: Any) -> int:
 class FittedOn(torch.nn.Module):
     """Hashes of the parts of a model at the time of a fit.
 
-    There are no hashes if the parts are not known. The hashes are saved in the ``state_dict``, but
-    they stay on the CPU.
+    They are saved in the ``state_dict``, and stay on the CPU.
     """
 
     def __init__(self) -> None:
@@ -88,10 +84,7 @@ class FittedOn(torch.nn.Module):
         self.parts: dict[str, int] = {}
 
     def changes(self, now: Mapping[str, int], names: Collection[str] = PARTS) -> list[str]:
-        """Return the names of the parts that have changed.
-
-        Parts that are not in ``now`` are ignored.
-        """
+        """Return the names of the parts that have changed; parts not in ``now`` are ignored."""
         known = (name for name in self.parts if name in names and name in now)
         return [name for name in known if self.parts[name] != now[name]]
 

@@ -20,10 +20,7 @@ from creinn.numerics import first_index
 
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
-    """Yield the inputs in batches.
-
-    For a dataset or an iterable of pairs, only the first element of each pair is used.
-    """
+    """Yield the inputs in batches; of pairs, only the first element is used."""
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
@@ -40,10 +37,9 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
-    """Return batches of inputs and classes.
+    """Return batches of inputs and targets of a pair, a dataset of pairs, or batches of pairs.
 
-    The data can be a pair, a dataset of pairs or an iterable of batches that are pairs. The result
-    can be iterated several times, unless ``data`` is an iterator.
+    The result can be iterated several times, unless ``data`` is an iterator.
     """
     if is_pair(data):
         x, y = as_rows(data[0]), _as_classes(data[1])
@@ -139,19 +135,12 @@ def most_probable(targets: Tensor) -> Tensor:
 
 
 def as_inputs(x: Any) -> Any:
-    """Convert arrays to tensors and mappings to dicts.
-
-    Raises:
-        TypeError: If ``x`` has another type.
-    """
+    """Convert arrays to tensors and mappings to dicts, or raise a ``TypeError``."""
     return _converted(x, _as_tensor)
 
 
 def as_rows(x: Any) -> Any:
-    """Convert inputs to tensors, but keep arrays.
-
-    Otherwise this is the same as :func:`as_inputs`. The arrays can be memory maps.
-    """
+    """Convert inputs as :func:`as_inputs`, but keep arrays, which can be memory maps."""
     return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
 
 
@@ -167,11 +156,7 @@ def concatenate(batches: Sequence[Any]) -> Any:
 
 
 def count_rows(x: Any) -> int:
-    """Return the number of rows of inputs.
-
-    Raises:
-        ValueError: If the parts of the inputs have different numbers of rows.
-    """
+    """Return the number of rows, or raise a ``ValueError`` if it differs between the parts."""
     rows = _rows(x)
     if len(set(rows.values())) != 1 or None in rows.values():
         found = ", ".join(
@@ -196,20 +181,14 @@ def take(x: Any, rows: Any) -> Any:
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """Return a copy of the first rows.
-
-    All rows are copied if the parts of the inputs have different numbers of rows.
-    """
+    """Return a copy of the first rows, or of all if the parts have different numbers of rows."""
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
     return _map_parts(lambda part: part.clone(), x)
 
 
 def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
-    """Move inputs to a device and cast floating-point numbers to a dtype.
-
-    If the device is ``None``, the inputs are only cast.
-    """
+    """Cast floating-point numbers to a dtype, and move inputs to a device unless it is ``None``."""
 
     def moved(part: Any) -> Any:
         if device is not None and device.type == "cuda" and part.device.type == "cpu":
@@ -220,9 +199,7 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite.
-
-    The result is an empty string if all numbers are finite.
+    """Describe the first number that is NaN or infinite, if there is one.
 
     Args:
         x: The inputs.
