@@ -242,13 +242,15 @@ class Agreement:
     def warn(self, stacklevel: int) -> None:
         """Warn if a class has no row, and if the accuracy is not better than chance."""
         rows = int(self.counts[0].sum())
+        if not rows:
+            return
         messages = []
         if missing := [str(k) for k, count in enumerate(self.counts[0].tolist()) if not count]:
             messages.append(
                 f"The training data have no row of class {shorten_list(missing)}. Rows of such a "
                 "class count as far from the training data."
             )
-        if rows and self.is_chance():
+        if self.is_chance():
             messages.append(
                 f"The network predicts the label of {int(self.counts[2].sum())} of {rows} rows, "
                 "which is not better than chance. Check that the network is trained, that the "
