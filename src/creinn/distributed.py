@@ -1,7 +1,6 @@
 """Functions for several processes, based on ``torch.distributed``.
 
-The functions use the default process group, which is started by torchrun. If there is no group,
-there is one process, and no messages are sent.
+The functions use the default process group. Without a group, there is one process.
 """
 
 import os
@@ -65,12 +64,7 @@ def process_group(device: str = "cpu") -> Iterator[None]:
 
 
 def all_sum(tensor: Tensor) -> Tensor:
-    """Return the sum of the tensors of all processes, without gradient.
-
-    Example:
-        >>> all_sum(torch.ones(2))  # one process
-        tensor([1., 1.])
-    """
+    """Return the sum of the tensors of all processes, without gradient."""
     if world_size() == 1:
         return tensor
     total = tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -177,9 +171,8 @@ def report_lost_processes(can_resume: bool) -> Iterator[None]:
         is_known = any(sign in str(error).lower() for sign in _LOST)
         if world_size() == 1 or not (isinstance(error, dist.DistError) or is_known):
             raise
-        advice = "Set a directory for checkpoints to be able to resume."
-        if can_resume:
-            advice = "Start all processes again: training resumes from the last checkpoint."
+        again = "Start all processes again: training resumes from the last checkpoint."
+        advice = again if can_resume else "Set a directory for checkpoints to be able to resume."
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ConnectionError(
             f"Process {rank()} of {world_size()} lost the connection to another process, which "

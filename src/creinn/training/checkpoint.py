@@ -1,8 +1,8 @@
 """Checkpoints to resume a training run.
 
-A checkpoint is a safetensors file that contains the state of the model, the state of the optimizer
-and the history. It is written completely or not at all. The fingerprint describes the model, the
-settings and the data. A run can be resumed only if the fingerprint is the same.
+A checkpoint is a safetensors file of the model, the optimizer and the history. It is written
+completely or not at all. A run can be resumed only if its fingerprint, which describes the model,
+the settings and the data, is the same.
 """
 
 import dataclasses

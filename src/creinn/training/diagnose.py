@@ -1,7 +1,4 @@
-"""Diagnosis of a network: widths, radii and gradients of its layers.
-
-The module also finds the cause of a training step with a loss that is not finite.
-"""
+"""Widths, radii and gradients of the layers of a network, and causes of failed steps."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,10 +20,7 @@ from creinn.training.data import Batch
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """Widths of the output of a layer, and fractions of its radii.
-
-    The fractions are ``None`` if the layer has no radii.
-    """
+    """Widths of the output of a layer, and fractions of its radii, ``None`` without radii."""
 
     path: str  # path of the layer in the model, with the suffix ``#2`` for the second call
     kind: str  # name of its class
