@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from creinn import distributed
 from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.training import TrainConfig, fit, progress
@@ -62,6 +63,7 @@ def test_first_epoch_of_stream_has_no_remaining_time(capsys, monkeypatch):
 
 def test_fit_prints_lines_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
+    monkeypatch.setattr(distributed, "SYNC_SECONDS", 1e9)  # also on a slow machine
     fit(snn(), data(), None, TrainConfig(epochs=2, batch_size=128))
     first, second = capsys.readouterr().err.splitlines()
     line = r"epoch 1/2, step 1/1, loss \d\.\d{4}, accuracy \d\.\d{4}, 00:00 left"
