@@ -44,7 +44,7 @@ ENSEMBLES = {"SNN": "Deep Ensemble", "CreINN": "CreINN ensemble", "CreINN-D": "C
 
 NAMES = tuple(name for pair in ENSEMBLES.items() for name in pair)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
-SECONDARY = ("AUARC", "AUPRC", "classes in the set, test digits")
+SECONDARY = ("parameters", "AUARC", "AUPRC", "classes in the set, test digits")
 """Start of the measures that are not in the first table of the page."""
 
 RULE = "maximality"
@@ -88,7 +88,7 @@ class Trained(NamedTuple):
 class DemoResult:
     """Results; mappings are by the names of :data:`NAMES`, then of :data:`GROUPS`."""
 
-    settings: Mapping[str, Any]
+    config: DemoConfig
     sizes: Mapping[str, int]  # numbers of images
     data: Mapping[str, Dataset]
     predictions: Mapping[str, Mapping[str, Any]]  # of the first network of each kind
@@ -98,20 +98,22 @@ class DemoResult:
     radii: Tensor | None  # of the last layer of the first CreINN
     seconds: float
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that determine the numbers."""
+        settings = {"known": KNOWN, "train_share": TRAIN_SHARE, **asdict(self.config)}
+        return {name: value for name, value in settings.items() if name != "progress"}
+
     def table(self, complete: bool = True) -> list[dict[str, Cell]]:
         """Return one row for each measure; single networks have a mean and a deviation."""
-        rows: list[dict[str, Cell]] = []
-        if complete:
-            rows.append({"measure": "parameters", **self.parameters})
+        rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
         for measure in self.runs["SNN"][0]:
-            if measure.startswith(SECONDARY) and not complete:
-                continue
             row: dict[str, Cell] = {"measure": measure}
             for model, runs in self.runs.items():
                 found = [value for run in runs if (value := run[measure]) is not None]
                 row[model] = MeanStd.of(found) if found else None
             rows.append(row)
-        return rows
+        return [row for row in rows if complete or not str(row["measure"]).startswith(SECONDARY)]
 
     def curves(self) -> dict[str, dict[str, Any]]:
         """Return the accuracy-rejection curves on the test digits, by model and measure."""
@@ -157,6 +159,7 @@ def run_demo(config: DemoConfig) -> DemoResult:
     started = perf_counter()
     train, groups = read_data(config.seed)
     part, validation = data.split(train, 1 - VALIDATION, config.seed)
+    parts = {"training": part, "validation": validation, **groups}
     # The CreINNs take longest and come first, so that the processes finish together.
     tasks = [("CreINN", i) for i in range(config.members)]
     tasks += [("SNN", i) for i in range(2 * config.members)]
@@ -164,28 +167,32 @@ def run_demo(config: DemoConfig) -> DemoResult:
     outputs = joblib.Parallel(config.jobs, return_as="generator", batch_size=1)(
         call(name, i, config, part, validation, groups) for name, i in tasks
     )
-    trained: dict[str, list[Trained]] = {name: [] for name in ENSEMBLES}
-    for networks in tqdm(outputs, "demo", len(tasks), unit="network", disable=not config.progress):
-        for name, network in networks.items():
-            trained[name].append(network)
+    shown = tqdm(outputs, "demo", len(tasks), unit="network", disable=not config.progress)
+    found = list(shown)
+    trained = {name: [of[name] for of in found if name in of] for name in ENSEMBLES}
     predictions, runs, parameters = {}, {}, {}
     for name, members in trained.items():
         own = [member.predictions for member in members]
         average: Any = Predictive.pool if name == "SNN" else CredalSet.average
         joint = {group: average([found[group] for found in own]) for group in GROUPS}
-        for model, all_of in ((name, own), (ENSEMBLES[name], [joint])):
+        for model, all_of, networks in (
+            (name, own, members[:1]),
+            (ENSEMBLES[name], [joint], members),
+        ):
             predictions[model] = all_of[0]
             runs[model] = [numbers_of(model, found, groups[TEST].labels) for found in all_of]
-        parameters[name] = members[0].parameters
-        parameters[ENSEMBLES[name]] = sum(member.parameters for member in members)
-    settings = {"known": KNOWN, "train_share": TRAIN_SHARE, **asdict(config)}
-    del settings["progress"]
-    sizes = {"training": len(part), "validation": len(validation)}
-    sizes |= {name: len(images) for name, images in groups.items()}
-    histories = {name: trained[name][0].history for name in ("SNN", "CreINN")}
-    radii = trained["CreINN"][0].radii
-    found = (predictions, runs, parameters, histories, radii)
-    return DemoResult(settings, sizes, groups, *found, perf_counter() - started)
+            parameters[model] = sum(network.parameters for network in networks)
+    return DemoResult(
+        config,
+        {name: len(of) for name, of in parts.items()},
+        groups,
+        predictions,
+        runs,
+        parameters,
+        {name: trained[name][0].history for name in ("SNN", "CreINN")},
+        trained["CreINN"][0].radii,
+        perf_counter() - started,
+    )
 
 
 def train_network(
@@ -263,15 +270,9 @@ def run_and_report(config: DemoConfig, out: Path, command: str) -> int:
             raise ImportError(f"The demo requires {name}: pip install creinn[report]")
     result = run_demo(config)
     print(report.text_table(result.table()))
-    origin = provenance(command)
-    record = {
-        **origin,
-        "settings": result.settings,
-        "images": result.sizes,
-        "parameters": result.parameters,
-        "runs": result.runs,
-        "seconds": round(result.seconds, 1),
-    }
+    origin, seconds = provenance(command), round(result.seconds, 1)
+    record = {**origin, "settings": result.settings, "images": result.sizes}
+    record |= {"parameters": result.parameters, "runs": result.runs, "seconds": seconds}
     text = json.dumps(record, indent=2, allow_nan=False)
     write_bytes(out / "results.json", f"{text}\n".encode())
     page = write_demo_page(out / "report.html", result, origin)
@@ -337,17 +338,12 @@ def _triangles(result: DemoResult) -> report.Side:
 def _gallery(result: DemoResult) -> list[Markup]:
     """Return the images of each group with the highest and the lowest total uncertainty."""
     model, rows = "CreINN-D ensemble", []
-    names = result.data[TEST].classes
     for group, found in result.predictions[model].items():
         order = found.total.argsort(stable=True)
         count = min(SHOWN, len(order) // 2)
         for what, chosen in (("most", order[:count]), ("least", order.flip(0)[:count])):
-            bars = [
-                report.interval_bars(found.lower[i], found.upper[i], found.intersection[i], names)
-                for i in chosen
-            ]
             title = f"{group.capitalize()}, {what} certain"
-            rows.append(_images(result, model, group, chosen, title, bars))
+            rows.append(_images(result, model, group, chosen, title, has_bars=True))
     return rows
 
 
@@ -370,15 +366,19 @@ def _explorer(result: DemoResult) -> Markup:
 
 
 def _images(
-    result: DemoResult, model: str, group: str, chosen: Any, title: str, bars: Sequence[str] = ()
+    result: DemoResult, model: str, group: str, chosen: Any, title: str, has_bars: bool = False
 ) -> Markup:
     """Return a heading, and images with the predictions of a model."""
-    found, images, captions = result.predictions[model][group], result.data[group], []
+    images, captions, bars = result.data[group], [], []
     for i in chosen:
-        truth = f"a {images.labels[i]}, " if group == TEST else ""
-        kept = " ".join(str(k) for k in found.classes(RULE)[i].nonzero().flatten().tolist())
-        values = [f"{short} {getattr(found, name)[i]:.2f}" for name, short in MEASURES.items()]
-        lines = f"{truth}predicted <b>{found.label[i]}</b>", f"not ruled out: {kept}"
+        found, truth = result.predictions[model][group][i], images.labels[i]
+        known = f"a {truth}, " if group == TEST else ""
+        kept = " ".join(map(str, found.classes(RULE).nonzero().flatten().tolist()))
+        values = [f"{short} {getattr(found, name):.2f}" for name, short in MEASURES.items()]
+        lines = f"{known}predicted <b>{found.label}</b>", f"not ruled out: {kept}"
         captions.append(Markup("<br>".join([*lines, f"{', '.join(values)} bits"])))
+        if has_bars:
+            names = result.data[TEST].classes
+            bars.append(report.interval_bars(found.lower, found.upper, found.intersection, names))
     grid = report.image_grid([images.inputs[i] for i in chosen], captions, bars)
     return Markup(f"<h3>{title}</h3>{grid}")

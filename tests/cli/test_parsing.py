@@ -22,11 +22,12 @@ class Options:
     drop: tuple[str, ...] = option((), "data")
     hidden: tuple[int, ...] = option((64, 64), "method")
     rule: Literal["a", "b"] = option("a", "method")
-    scale: bool | float | None = option(None, "method")
     from_: Path | None = option(None, "method", "Start.")
     batch_size: int = option(32, "training", "Rows.")
+    ood: tuple[str, ...] = option((), "data", repeated=True)
     out: Path = option()
     progress: bool = option(True)
+    scale: bool | float | None = setting(None, "method", "Scale.")
     rate: float = setting(0.5, "training", "Learning rate.")
     steps: tuple[int, ...] = setting((), "training", "Milestones.")
     comment: str = setting("", "data", "Comment mark.")
@@ -75,16 +76,20 @@ def test_strings_are_not_parsed(text):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "scale"),
-    [([], True), (["0.5"], 0.5), (["2"], 2.0), (["true"], True), (["false"], False)],
+    ("text", "scale"), [("0.5", 0.5), ("2", 2.0), ("true", True), ("false", False)]
 )
-def test_numbers_or_booleans(arguments, scale):
-    for found in (
-        parse("--scale", *arguments, "--out", "m"),
-        parse("--out", "m", "--scale", *arguments),
-    ):
-        assert found.scale == scale
-        assert type(found.scale) is type(scale)
+def test_numbers_or_booleans(text, scale):
+    found = parse("--out", "m", "--set", f"scale={text}").scale
+    assert found == scale
+    assert type(found) is type(scale)
+
+
+def test_repeated_options(tmp_path):
+    assert parse("--out", "m", "--ood", "a,b", "--ood", "near=c").ood == ("a,b", "near=c")
+    path = tmp_path / "o.yaml"
+    path.write_text(options_yaml("it", parse("--out", "m", "--ood", "a,b", "--ood", "c")))
+    assert parse("--config", str(path)).ood == ("a,b", "c")
+    assert parse("--config", str(path), "--ood", "d").ood == ("a,b", "c", "d")
 
 
 def test_command_line_overrides_file_in_either_order(tmp_path):
@@ -127,7 +132,7 @@ def test_options_round_trip(tmp_path):
         (["--out", "m", "--batch", "3"], "--batch"),
         (["--out", "m", "a", "b"], "b"),
         (["--out", "m", "--batch-size", "x"], "batch_size"),
-        (["--out", "m", "--scale", "wide"], "scale"),
+        (["--out", "m", "--set", "scale=wide"], "scale"),
         (["--out", "m", "--hidden", "3,x"], "hidden"),
         (["--out", "m", "--set", "steps=3,x"], "steps"),
         (["--out", "m", "--rule", "c"], "rule"),

@@ -166,11 +166,11 @@ def test_frequent_marker_requires_option(train, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "option", "token"),
     [
-        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--dayfirst",), "dayfirst"),
-        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--dayfirst", "false"), "dayfirst"),
-        (["12.30 €", "9.99 €"] * 20, ("--categorical", "x"), "Convert"),
+        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--set", "dayfirst=true"), "dayfirst"),
+        ([f"{i % 12 + 1:02}/03/2021" for i in range(40)], ("--set", "dayfirst=false"), "dayfirst"),
+        (["12.30 €", "9.99 €"] * 20, ("--set", "categorical=x"), "Convert"),
         (["1", "k.A.", "2", "defekt"] * 10, ("--missing", "k.A.,defekt"), "'defekt' (10)"),
-        (["1,5", "2.5", "3.5", "4.5"] * 10, ("--categorical", "x"), "decimal=','"),
+        (["1,5", "2.5", "3.5", "4.5"] * 10, ("--set", "categorical=x"), "decimal=','"),
     ],
 )
 def test_ambiguous_columns_raise(train, tmp_path, cells, option, token):
@@ -218,7 +218,7 @@ def test_rows_without_a_class(run, train, tmp_path):
     assert done.code == 1
     assert "4 of 40 rows" in done.err
     assert "drop_unlabelled" in done.err
-    done = train(path, "--drop-unlabelled")
+    done = train(path, "--set", "drop_unlabelled=true")
     assert done.code == 0, done.err
     assert "36 rows of" in done.out
     evaluate = ("evaluate", tmp_path / "m", path, "--out", tmp_path / "e.json")

@@ -173,11 +173,14 @@ def test_default_is_the_recommended_form(run, wine, tmp_path):
 
 def test_options_of_credal_methods(run, wine, tmp_path):
     arguments = ("train", wine[0], "--target", "kind", *FEW, "--out", tmp_path / "m")
-    assert run(*arguments, "--distance", "0.25", "--set", "loss=bounds").code == 0
+    assert run(*arguments, "--set", "distance=0.25", "--set", "loss=bounds").code == 0
     model = load(tmp_path / "m")
     assert (model.is_interval, model.options()["loss"]) == (False, "bounds")
     assert float(model.distance_radius.scale) == 0.25
-    assert run(*arguments, "--method", "creinn", "--distance", "--set", "mode=scaled").code == 0
+    assert (
+        run(*arguments, "--method", "creinn", "--set", "distance=true", "--set", "mode=scaled").code
+        == 0
+    )
     model = load(tmp_path / "m")
     assert (model.is_interval, model.distance, model.mode, bool(model.distance_radius.fitted)) == (
         *(True, True, "scaled", True),
@@ -234,14 +237,21 @@ def test_zero_width_intervals_are_reported(run, wine, tmp_path, monkeypatch):
     assert "almost points" not in done.out
     monkeypatch.setattr(train_module, "POINT_WIDTH", 1.0)
     assert "almost points" in run(*arguments, "--out", tmp_path / "m").out
-    done = run(*arguments, "--out", tmp_path / "m", "--distance")
+    done = run(*arguments, "--out", tmp_path / "m", "--set", "distance=true")
     assert "mean width" in done.out  # the distance is a source of epistemic uncertainty
     assert "almost points" not in done.out
     assert "mean width" not in run(*arguments[:-1], "snn", "--out", tmp_path / "n").out
 
 
 def test_early_stopping_restores_best_weights(run, wine, tmp_path):
-    options = ("--set", "patience=2", "--validation-fraction", "0.3", "--class-weight", "balanced")
+    options = (
+        "--set",
+        "patience=2",
+        "--validation-fraction",
+        "0.3",
+        "--set",
+        "class_weight=balanced",
+    )
     done = run(
         *(
             "train",
@@ -304,8 +314,7 @@ def test_default_validation_split(run, wine, tmp_path):
         tmp_path / "n",
         "--set",
         "patience=0",
-        "--distance",
-        "1",
+        *("--set", "distance=1"),
         "--set",
         "temperature=false",
     )
@@ -421,10 +430,13 @@ def test_failed_training_preserves_previous_model(run, table, tmp_path):
             "from",
         ),
         (
-            ["{table}", "--target", "y", "--distance", "false"],
+            ["{table}", "--target", "y", "--set", "distance=false"],
             "distance",
         ),
-        (["{table}", "--target", "y", "--distance", "-1"], "distance must be a finite number >= 0"),
+        (
+            ["{table}", "--target", "y", "--set", "distance=-1"],
+            "distance must be a finite number >= 0",
+        ),
         (["{table}", "--target", "y", "--set", "train=radii"], "train=radii"),
         (["{table}", "--target", "y", "--set", "train=nothing"], "train=nothing"),
         (["{table}", "--from", "absent"], "There is no saved model in absent"),

@@ -25,7 +25,14 @@ from creinn.cli.parsing import check_outputs, options_yaml
 from creinn.cli.sources import OPTIONS, check_paths, predict_parts, stream_data
 from creinn.credal.credal_set import CredalSet
 from creinn.device import choose_device
-from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
+from creinn.evaluation import (
+    AccuracyRejection,
+    Reliability,
+    binomial_share,
+    confusion,
+    reliability,
+    summary,
+)
 from creinn.evaluation.checks import as_numpy
 from creinn.evaluation.label_sets import LEVELS
 from creinn.evaluation.summary import MEASURES
@@ -120,6 +127,13 @@ def evaluation_record(
         record["sets"] = {"rule": rule, "coverage": sets.coverage, "mean_size": sets.size}
     if summary.has_conformal_sets(prediction):
         record["conformal"] = conformal_record(prediction, labels, classes)
+    if (accepted := summary.accepted(prediction)) is not None:
+        found = prediction.abstention
+        record["acceptance"] = {
+            **{name: getattr(found, name) for name in ("by", "max_error", "confidence")},
+            "accepted": _interval(accepted),
+            "errors": _interval((predicted != labels)[accepted]),
+        }
     if outside:
         record["ood"] = ood_record(prediction, outside)
     return record
@@ -176,7 +190,7 @@ def terminal_text(record: Record) -> str:
         f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
         for row in _number_rows(record, text)
     ]
-    numbers += [text["probabilities"]] if "sets" in record else []
+    numbers += [text[name] for name in ("probabilities", "acceptance") if name in text]
     parts = [_heading(record), "\n".join(numbers)]
     if "conformal" in record:
         table = text_table(_coverage_rows(record["conformal"]), digits=4)
@@ -214,6 +228,14 @@ def _predict_all(
         type(predictions[0]).concatenate(predictions),
         None if classes is None else torch.cat(labels),
     )
+
+
+def _interval(values: Any) -> Record | None:
+    """Return the share of true values with its 95 % interval, or ``None`` without values."""
+    if not len(values):
+        return None
+    share = binomial_share(values)
+    return {"rows": share.rows, "share": share.coverage, "low": share.low, "high": share.high}
 
 
 def _lists(arrays: Any) -> dict[str, list[float]]:
@@ -258,7 +280,7 @@ def _write_page(
         "Explore predictions": [explorer],
         "How this was made": [html_table(provenance_rows(origin))],
     }
-    content["Numbers"] += [text["probabilities"]] if "sets" in record else []
+    content["Numbers"] += [text[name] for name in ("probabilities", "acceptance") if name in text]
     sections = [report.Section(heading, parts) for heading, parts in content.items() if parts]
     title = f"Evaluation of {record['model']}"
     report.write_page(path, title, sections, lead=f"{_heading(record)}.")

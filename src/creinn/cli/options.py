@@ -45,6 +45,10 @@ DISTANCE = """Whether the credal sets grow with the distance from the training d
 is true for creinn-d only. A number is the scale, which is otherwise chosen in the training."""
 COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the
 true class with this probability, such as 0.95. This holds for similar data only."""
+MAX_ERROR = """Calibrate the acceptance of rows with a sixth of the rows, so that the error rate among
+accepted rows is at most this rate, such as 0.05. This holds for similar data only."""
+VOTES = """Columns with the votes for each class, or probabilities, instead of --target; the columns
+are the classes."""
 MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
 or sound (the intervals contain the output of every network in the weight intervals)."""
 VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the
@@ -72,7 +76,7 @@ class DataOptions:
     lower: Path | None = option(None, "data", "Table or folder of lower bounds, with --upper.")
     upper: Path | None = option(None, "data", "Table or folder of upper bounds.")
     missing: tuple[str, ...] = option(("auto",), "data", MISSING)
-    decimal: str = setting("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
+    decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
     size: int | None = option(None, "data", "Side in pixels of images; by default as in training.")
     separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
     encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
@@ -96,11 +100,12 @@ class DataOptions:
 class TrainOptions(DataOptions):
     """Train a classifier on a table, two tables of bounds, or images in class folders."""
 
-    target: str | None = option(None, "data", "Column of the classes. Required for tables.")
+    target: str | None = option(None, "data", "Column of the classes of a table.")
+    target_columns: tuple[str, ...] = option((), "data", VOTES)
     drop: tuple[str, ...] = option((), "data", "Columns to leave out, separated by commas.")
-    categorical: tuple[str, ...] = option((), "data", "Columns of numbers that are categories.")
-    dayfirst: bool | None = option(None, "data", "Whether dates such as 03/04/2021 are in April.")
-    drop_unlabelled: bool = option(False, "data", UNLABELLED)
+    categorical: tuple[str, ...] = setting((), "data", "Columns of numbers that are categories.")
+    dayfirst: bool | None = setting(None, "data", "Whether dates such as 03/04/2021 are in April.")
+    drop_unlabelled: bool = setting(False, "data", UNLABELLED)
     max_categories: int = setting(100, "data", "Maximum number of categories of a column.")
     max_classes: int | None = setting(None, "data", "Maximum number of classes; default 1000.")
     channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
@@ -110,9 +115,11 @@ class TrainOptions(DataOptions):
     finetune: bool = option(False, "method", "Train all layers of the pretrained network.")
     hidden: tuple[int, ...] = option((64, 64), "method", "Widths of hidden layers for tables.")
     members: PositiveInt | None = option(None, "method", "Number of networks in an ensemble.")
-    distance: bool | float | None = option(None, "method", DISTANCE)
+    distance: bool | float | None = setting(None, "method", DISTANCE)
     from_: Path | None = option(None, "method", FROM)
     coverage: float | None = option(None, "method", COVERAGE)
+    max_error: float | None = option(None, "method", MAX_ERROR)
+    confidence: float = option(0.95, "method", "Probability of the guarantee of --max-error.")
     combine: Literal["average", "envelope"] = setting(
         "average", "method", "Combination of the credal sets of several networks."
     )
@@ -130,7 +137,7 @@ class TrainOptions(DataOptions):
     epochs: int = option(100, "training", "Maximum number of passes over the training data.")
     batch_size: int | None = option(None, "training", BATCH)
     validation_fraction: float | None = option(None, "training", VALIDATION)
-    class_weight: Literal["balanced", "none"] = option(
+    class_weight: Literal["balanced", "none"] = setting(
         "none", "training", "balanced: all classes have the same total weight."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
@@ -185,7 +192,8 @@ class PredictOptions(ModelOptions):
 
     The result has one row per input: label, probability with lower and upper bound of each class,
     aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of possible classes.
-    Models trained with --coverage add the column conformal_set. Baselines have no bounds or sets.
+    Models trained with --coverage add the column conformal_set, and those trained with --max-error
+    the column accepted. Baselines have no bounds or sets.
     """
 
     keep: tuple[str, ...] = option((), help="Columns to copy to the result, separated by commas.")

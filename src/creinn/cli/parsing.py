@@ -43,13 +43,12 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
     Raises:
         UsageError: If an option is unknown, missing or of the wrong type, or the file is invalid.
     """
-    parser = _parser(kind, program)
     file = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     file.add_argument("--config", nargs=1, default=[])
     try:
         known, others = file.parse_known_args(arguments)
-        config = ["--config", *known.config] if known.config else []
-        found = parser.parse_args([*config, *others]).as_dict()
+        config = [f"--config={path}" for path in known.config]
+        found = _parser(kind, program).parse_args([*config, *others]).as_dict()
         given = {}
         for entry in fields(kind):  # type: ignore[arg-type]
             if found.get(_key(entry)) is not None:
@@ -58,17 +57,15 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
                 raise ValueError(f"{_flag(entry)} is required")
         return kind(**given)
     except (argparse.ArgumentError, ArgumentError, TypeError, ValueError) as error:
-        message = str(error).rstrip(". \n")
-        raise UsageError(f"{message}.") from error
+        raise UsageError(str(error).rstrip(". \n") + ".") from error
 
 
 def options_yaml(command: str, options: Any) -> str:
     """Return all options as a file for ``--config``, with the version and the command."""
     values = {_key(entry): getattr(options, entry.name) for entry in fields(options)}
     plain = json.loads(json.dumps(values, default=str))  # convert paths and tuples
-    text = yaml.safe_dump(
-        plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16
-    )
+    style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 2**16}
+    text = yaml.safe_dump(plain, default_flow_style=None, **style)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
 
@@ -80,9 +77,7 @@ def check_outputs(command: str, options: Any) -> None:
     """
     record = options.out.with_suffix(".yaml")
     if record in options.outputs:
-        raise ValueError(
-            f"The options are written to {record}. Choose another name for the result."
-        )
+        raise ValueError(f"The options are written to {record}. Choose another name.")
     text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     is_ours = f"; again: creinn {command} " in text.partition("\n")[0]
     for path in filter(Path.exists, [*options.outputs, record]):
@@ -91,10 +86,8 @@ def check_outputs(command: str, options: Any) -> None:
         if any(source.exists() and source.samefile(path) for source in options.inputs):
             raise ValueError(f"{path} is an input of this command. Choose another file.")
         if not options.force and not (is_ours and (path == record or f": {path}\n" in text)):
-            raise ValueError(
-                f"{path} exists and was not written by creinn {command}. Choose another file, or "
-                "replace it with --force."
-            )
+            found = f"{path} exists and was not written by creinn {command}"
+            raise ValueError(f"{found}. Choose another file, or replace it with --force.")
         print(f"note: {path} exists and will be replaced")
 
 
@@ -130,27 +123,22 @@ def _parser(kind: type, program: str) -> ArgumentParser:
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     settings = []
     for entry in fields(kind):
-        text = _help(entry)
-        what: dict[str, Any] = {"help": text.replace("%", "%%"), "type": _type(entry.type)}
-        if "setting" in entry.metadata:
-            text = textwrap.indent(textwrap.fill(text, 76), "      ")
-            settings.append(f"  {_key(entry)}\n{text}")
-            parser.add_argument(f"--{entry.name}", **what | {"help": argparse.SUPPRESS})
-            continue
-        if isinstance(entry.default, bool):
-            what |= {"action": ActionYesNo(no_prefix="no-"), "default": None}
-            del what["type"]
-        elif "positional" in entry.metadata:
+        kinds, text = entry.metadata, _help(entry)
+        what: dict[str, Any] = {"type": _type(entry.type)}
+        if "positional" in kinds:
             what |= {"nargs": "?", "default": argparse.SUPPRESS}  # keep the value of the file
-        elif "repeated" in entry.metadata:
+        elif "repeated" in kinds:
             what |= {"action": _Repeated, "type": _texts}
-        elif bool in get_args(entry.type):
-            what |= {"nargs": "?", "const": True}
-        groups[entry.metadata["group"]].add_argument(_flag(entry), **what)
+        elif "setting" in kinds:
+            parser.add_argument(f"--{entry.name}", help=argparse.SUPPRESS, **what)
+            settings += [f"  {_key(entry)}", textwrap.indent(textwrap.fill(text, 76), "      ")]
+            continue
+        elif isinstance(entry.default, bool):
+            what = {"action": ActionYesNo(no_prefix="no-"), "default": None}
+        groups[kinds["group"]].add_argument(_flag(entry), help=text.replace("%", "%%"), **what)
     if settings:
         text = "Setting from the list below; can be repeated."
-        what = {"action": _Setting, "metavar": "NAME=VALUE", "help": text}
-        groups["output"].add_argument("--set", **what)
+        groups["output"].add_argument("--set", action=_Setting, metavar="NAME=VALUE", help=text)
         parser.epilog = "\n".join(["settings, for --set or the file of --config:", *settings])
     return parser
 
@@ -160,9 +148,8 @@ def _help(entry: Field[Any]) -> str:
     text, default = " ".join(entry.metadata["help"].split()), entry.default
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
-    if default is MISSING or default is None or default == "" or isinstance(default, bool):
-        return text
-    return f"{text} (default: {default})"
+    has_default = default not in (MISSING, None, "") and not isinstance(default, bool)
+    return f"{text} (default: {default})" if has_default else text
 
 
 def _type(hint: Any) -> Any:

@@ -48,9 +48,9 @@ def prediction_table(
     """Return the predictions as columns after ``names``, which identify the rows.
 
     The columns are ``label``; ``probability_c``, ``lower_c`` and ``upper_c`` for each class ``c``;
-    ``AU``, ``EU``, ``TU``; ``set``; and ``conformal_set`` if the model is calibrated, which can be
-    empty. The probability of a credal set is the intersection probability. The bounds and
-    the sets are only available for credal sets.
+    ``AU``, ``EU``, ``TU``; ``set``; and ``conformal_set``, which can be empty, and ``accepted`` if
+    the model is calibrated. The probability of a credal set is the intersection probability. The
+    bounds and the sets are only available for credal sets.
     """
     class_names = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": class_names[prediction.label.numpy()]}
@@ -67,6 +67,8 @@ def prediction_table(
         sets, rows = np.unique(prediction.classes(by).numpy(), axis=0, return_inverse=True)
         texts = np.array([SEPARATOR.join(class_names[row]) for row in sets], dtype=object)
         columns[column] = texts[rows.ravel()]
+    if (accepted := summary.accepted(prediction)) is not None:
+        columns["accepted"] = accepted
     if both := names.keys() & columns:
         raise ValueError(f"--keep {', '.join(both)}: the predictions have a column of that name.")
     return pd.DataFrame({**names, **columns})

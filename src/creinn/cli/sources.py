@@ -20,6 +20,7 @@ from creinn.data.encoder import (
     TableEncoder,
     class_indices,
     find_classes,
+    label_distributions,
     labelled_rows,
 )
 from creinn.data.features import Missing
@@ -73,6 +74,17 @@ class PreparedData(Dataset):
     notes: Sequence[str] = ()  # the decisions of the reader
     unreadable: Sequence[str] = ()  # a message for each file that cannot be read
     preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
+    distributions: Tensor | None = None  # of the labels (N, K), which are the most probable classes
+
+    def take(self, index: Tensor) -> "PreparedData":
+        """Return the samples at the given indices."""
+        q = self.distributions
+        return replace(super().take(index), distributions=None if q is None else q[index])
+
+    def to_fit(self) -> Any:
+        """Return the inputs and labels for training, with values for missing cells."""
+        data = super().to_fit()
+        return data if self.distributions is None else (data[0], self.distributions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +99,7 @@ class Part:
     unreadable: Sequence[str] = ()  # a message for each file that cannot be read
     missing: Missing | None = None
     tables: Sequence[Table] = ()  # the original rows
+    distributions: Tensor | None = None  # of the labels (N, K)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -135,6 +148,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
         missing=part.missing,
         notes=part.notes,
         preprocessing=preprocessing,
+        distributions=part.distributions,
     )
 
 
@@ -202,27 +216,39 @@ def show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -
 def _learn_tables(options: "TrainOptions") -> PreparedData:
     reading = _reading(options, options.missing, options.dayfirst)
     tables: Tables = [read_table(path, reading) for path in options.paths]
-    first, target = tables[0], options.target
-    if target is None:
-        known = ", ".join(map(str, first.frame))
-        raise ValueError(f"--target is required: the column of the classes, one of {known}.")
-    tables, labels, dropped = labelled_rows(tables, target, options.drop_unlabelled)
+    first, target, votes = tables[0], options.target, options.target_columns
+    if (target is None) != bool(votes):
+        known = f"the columns are {', '.join(map(str, first.frame))}"
+        found = "both are given" if votes else known
+        raise ValueError(f"Give --target or --target-columns, the columns of the classes; {found}.")
+    label_notes: list[str] = []
+    if target is not None:
+        tables, texts, label_notes = labelled_rows(tables, target, options.drop_unlabelled)
     encoder, notes = TableEncoder.fit(
-        tables, target, options.drop, options.categorical, options.max_categories
+        tables, target, (*options.drop, *votes), options.categorical, options.max_categories
     )
-    classes, class_notes = find_classes(labels, target, options.max_classes)
+    distributions, classes = None, list(votes)
+    if target is None:
+        distributions = label_distributions(first, votes)
+        labels = distributions.argmax(1)
+    else:
+        classes, class_notes = find_classes(texts, target, options.max_classes)
+        labels = class_indices(texts, classes, tables[0], target)
+        label_notes = label_notes + class_notes
     features, _ = encoder.encode(tables)
     missing = Missing.fit(torch.cat(features), encoder.widths)
     preprocessing = {"kind": "table", **encoder.to_json()}
     preprocessing |= {"marks": reading.marks, "missing": missing.to_json()}
+    preprocessing["target_columns"] = votes
     return PreparedData(
         options.source,
         _inputs(features, missing),
-        class_indices(labels, classes, tables[0], target),
+        labels,
         classes,
         missing=missing,
-        notes=notes + dropped + class_notes,
+        notes=notes + label_notes,
         preprocessing=preprocessing,
+        distributions=distributions,
     )
 
 
@@ -250,8 +276,11 @@ def _read_tables(
     chunks = [read_chunks(path, reading, rows, fast) for path in options.paths]
     for chunk in read_pairs_of_chunks(*chunks):
         tables: Tables = chunk
-        labels: Tensor | None = None
-        if classes is not None:
+        labels = distributions = None
+        if classes is not None and encoder.target is None:
+            distributions = label_distributions(tables[0], classes)
+            labels = distributions.argmax(1)
+        elif classes is not None:
             drop_unlabelled = getattr(options, "drop_unlabelled", False)
             tables, texts, _ = labelled_rows(chunk, preprocessing["target"], drop_unlabelled)
             labels = class_indices(texts, classes, tables[0], preprocessing["target"])
@@ -266,7 +295,8 @@ def _read_tables(
             check_cells(tables, column)
             ids[column] = first.frame[column].array
         inputs = _inputs(features, missing)
-        yield Part(inputs, labels, ids, notes, first.share, missing=missing, tables=tables)
+        more: Any = {"tables": tables, "distributions": distributions}
+        yield Part(inputs, labels, ids, notes, first.share, missing=missing, **more)
 
 
 def _reading(options: "DataOptions", marks: Sequence[str], dayfirst: bool | None = None) -> Reading:

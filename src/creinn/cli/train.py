@@ -41,6 +41,7 @@ from creinn.cli.sources import (
     read_data,
     takes_intervals,
 )
+from creinn.credal.abstention import NoThresholdError, rows_needed_without_error
 from creinn.credal.conformal import check_share, rows_needed
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
@@ -62,7 +63,7 @@ SIXTH = 1 / 6  # the default fraction of the validation rows, and that of the ca
 MIN_VALIDATION_ROWS = 10
 POINT_WIDTH = 1e-3  # a mean width of the probability intervals that is almost 0
 MOST_CLASSES = 20  # in the description of the data
-CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage"}
+CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage", "max_error"}
 NEW_MODEL_OPTIONS = {
     *("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden"),
     *("size", "channels", "network", "finetune", "stem", "width"),
@@ -83,33 +84,26 @@ def _train(options: TrainOptions) -> int:
     method = METHODS[options.method]
     check_paths(options)
     options = resolve_options(options, method)
-    names = ("distance", "mode", "loss") if method.is_credal else ()
-    settings = {name: getattr(options, name) for name in names}
-    settings |= {} if options.temperature is None else {"temperature": options.temperature}
     config = train_config(options)
     check_directory(options.out)
-    start, data, extractor = _load(options, settings)
+    start, data, extractor = _load(options)
     is_interval = takes_intervals(start[0]) if start else method.takes_intervals
-    if data.is_interval and not is_interval:
-        raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
     is_images = data.preprocessing["kind"] == "images"
-    if options.augment and not is_images:
-        raise ValueError("augment is for images, but the data are a table.")
+    _check_data(options, data, is_interval)
     if is_images or is_interval:
         rate = FINETUNE_RATE if options.finetune else 1e-3
         rate = rate if config.learning_rate is None else config.learning_rate
         config = replace(config, batch_size=config.batch_size or 64, learning_rate=rate)
     _print_data(data)
     calibration = None
-    if options.coverage is not None:
-        data, calibration = calibration_split(data, options.coverage, options.seed)
-    is_new = options.from_ is None
-    train_data, val_data = train_val_split(data, options.validation_fraction, options.seed, is_new)
+    if options.coverage is not None or options.max_error is not None:
+        data, calibration = calibration_split(data, options)
+    train_data, val_data = train_val_split(data, options)
     config = config.for_rows(len(train_data))
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     members = options.members or len(start) or (MEMBERS if is_ensemble(options.method) else 1)
-    build = iter(start).__next__ if start else _builder(options, method, settings, data, extractor)
+    build = iter(start).__next__ if start else _builder(options, data, extractor)
     networks, histories = _fit(options, build, members, train_data, val_data, config)
     if histories and histories[-1].interrupted:
         if rank() == 0:
@@ -123,8 +117,7 @@ def _train(options: TrainOptions) -> int:
     _print_training(model, histories, keeps_best)
     if val_data is not None:
         _print_validation(model, val_data, keeps_best)
-    if calibration is not None:
-        _calibrate(model, calibration, options.coverage)
+    failure = None if calibration is None else _calibrate(model, calibration, options)
     if extractor is not None:
         attach_network(model, extractor)
     save(model, options.out, data.classes, data.preprocessing)
@@ -136,6 +129,8 @@ def _train(options: TrainOptions) -> int:
     text = options_yaml("train", replace(options, **used))
     write_bytes(options.out / OPTIONS, text.encode())
     print(f"wrote {options.out}")
+    if failure is not None:
+        raise failure
     return 0
 
 
@@ -196,43 +191,49 @@ def check_directory(out: Path) -> None:
 
 
 def calibration_split(
-    data: PreparedData, coverage: float, seed: int
+    data: PreparedData, options: TrainOptions
 ) -> tuple[PreparedData, PreparedData]:
     """Split off a random sixth of the rows for calibration, or raise an error."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
-    count = round(len(order) * SIXTH)
-    if count < (needed := rows_needed(check_share("coverage", coverage))):
-        raise ValueError(
-            f"--coverage {coverage:g} needs {needed} rows for the calibration, but a sixth of "
-            f"{pluralize(len(order), 'row')} is {count}. Use more data or a lower coverage."
-        )
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
+    count, needed = round(len(order) * SIXTH), dict[str, int]()
+    if options.coverage is not None:
+        coverage = check_share("coverage", options.coverage)
+        needed[f"--coverage {coverage:g}"] = rows_needed(coverage)
+    if options.max_error is not None:
+        rate = check_share("max_error", options.max_error)
+        confidence = check_share("confidence", options.confidence)
+        needed[f"--max-error {rate:g}"] = rows_needed_without_error(rate, confidence)
+    for name, rows in needed.items():
+        if count < rows:
+            raise ValueError(
+                f"{name} needs {rows} rows for the calibration, but a sixth of "
+                f"{pluralize(len(order), 'row')} is {count}. Use more data or another value."
+            )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
 
 def train_val_split(
-    data: PreparedData, fraction: float | None, seed: int, is_new: bool
+    data: PreparedData, options: TrainOptions
 ) -> tuple[PreparedData, PreparedData | None]:
     """Split the rows into a training set and a validation set, which can be ``None``.
 
     The default fraction is a sixth, or 0 if a sixth is too small, or if the model is not new and
     was possibly trained on the rows. The training set has at least one row of each class.
     """
-    labels = data.labels
+    labels, fraction, is_new = data.labels, options.validation_fraction, options.from_ is None
     if fraction is None and not (is_new and len(labels) * SIXTH >= MIN_VALIDATION_ROWS):
         reason = f"there are only {pluralize(len(labels), 'row')}" if is_new else "of --from"
         print(f"note: no rows are held out, because {reason}; see --validation-fraction")
         fraction = 0
     if fraction == 0:
         return data, None
-    rows = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
-    drawn: Any = split(rows, fraction or SIXTH, seed)[0]
-    held_out = drawn.inputs.long()
-    counts = torch.bincount(labels, minlength=len(data.classes))
-    lost = (torch.bincount(drawn.labels, minlength=len(counts)) == counts) & (counts > 0)
-    if lost.any():
-        names = [data.classes[index] for index in lost.nonzero()[:, 0].tolist()]
+    rows = Dataset("data", torch.arange(len(labels)).double(), labels, data.classes)
+    drawn, rest = split(rows, fraction or SIXTH, options.seed)
+    is_lost = (torch.tensor(rest.counts) == 0) & (torch.tensor(drawn.counts) > 0)
+    if is_lost.any():
+        names = [data.classes[index] for index in is_lost.nonzero()[:, 0].tolist()]
         print(f"note: classes with too few rows for validation: {list_names(names, 'name')}")
-        held_out = held_out[~lost[labels[held_out]]]
+    held_out = drawn.inputs.long()[~is_lost[drawn.labels]]
     if not len(held_out):
         return data, None
     is_kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, held_out, False)
@@ -263,11 +264,11 @@ def _fit(
 
 
 def _load(
-    options: TrainOptions, settings: dict[str, Any]
+    options: TrainOptions,
 ) -> tuple[list[CreINN], PreparedData, Extractor | None]:
     """Load the networks of ``--from``, and the data or the features of a frozen network."""
     if options.from_ is not None:
-        return *_load_start(options, settings), None
+        return *_load_start(options), None
     preprocessing = check_pretrained(options)
     if preprocessing is not None and not options.finetune:
         return [], *learn_features(options, preprocessing)
@@ -278,9 +279,7 @@ def _load(
     return [], data, None
 
 
-def _load_start(
-    options: TrainOptions, settings: dict[str, Any]
-) -> tuple[list[CreINN], PreparedData]:
+def _load_start(options: TrainOptions) -> tuple[list[CreINN], PreparedData]:
     """Load the networks of ``--from`` as credal networks, and the rows for this model."""
     assert options.from_ is not None
     model = load(options.from_, choose_device(options.device))
@@ -294,30 +293,34 @@ def _load_start(
     if options.members not in (None, len(members)):
         raise ValueError(f"--members is {options.members}, but {options.from_} has {len(members)}.")
     needs_radii = options.method == "creinn" or options.train == "radii"
-    networks = [credal(member, settings, needs_radii) for member in members]
+    networks = [credal(member, _settings(options), needs_radii) for member in members]
     data = read_data(options, model.preprocessing, model.class_names)
-    known = data.preprocessing.get("target")
-    if known is not None and options.target not in (None, known):
-        raise ValueError(f"--target is {options.target!r}, but {options.from_} predicts {known!r}.")
+    known = data.preprocessing.get("target") or data.preprocessing.get("target_columns")
+    given = options.target or list(options.target_columns) or known
+    if given != known:
+        raise ValueError(f"--target is {given!r}, but {options.from_} predicts {known!r}.")
     return networks, data
 
 
+def _settings(options: TrainOptions) -> dict[str, Any]:
+    """Return the arguments of the classifier."""
+    names = ["temperature"] if options.temperature is not None else []
+    names += ["distance", "mode", "loss"] if METHODS[options.method].is_credal else []
+    return {name: getattr(options, name) for name in names}
+
+
 def _builder(
-    options: TrainOptions,
-    method: Method,
-    settings: dict[str, Any],
-    data: PreparedData,
-    extractor: Extractor | None,
+    options: TrainOptions, data: PreparedData, extractor: Extractor | None
 ) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
+    classifier = partial(build_classifier, METHODS[options.method], **_settings(options))
     if data.missing is not None:
-        table = partial(models.mlp, data.missing.num_features, logits, hidden=options.hidden)
-        return partial(build_classifier, method, table, **settings)
+        size = data.missing.num_features
+        return partial(classifier, partial(models.mlp, size, logits, hidden=options.hidden))
     if extractor is not None:
-        return build_heads(method, settings, extractor, logits)
+        return build_heads(METHODS[options.method], _settings(options), extractor, logits)
     if options.network == NETWORK:
-        whole = partial(models.efficientnet_lite0, logits, pretrained=True)
-        return partial(build_classifier, method, whole, **settings)
+        return partial(classifier, partial(models.efficientnet_lite0, logits, pretrained=True))
     build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network or "resnet8"]
     arguments: dict[str, Any] = {"num_classes": logits, "in_channels": options.channels}
     arguments |= {} if options.width is None else {"width": options.width}
@@ -325,7 +328,18 @@ def _builder(
         arguments["stem"] = options.stem
     elif options.stem != "cifar":
         raise ValueError(f"{options.network} has no stem for large images. Use resnet18.")
-    return partial(build_classifier, method, partial(build, **arguments), **settings)
+    return partial(classifier, partial(build, **arguments))
+
+
+def _check_data(options: TrainOptions, data: PreparedData, is_interval: bool) -> None:
+    """Raise an error if the options do not fit the data."""
+    is_images = data.preprocessing["kind"] == "images"
+    if data.is_interval and not is_interval:
+        raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
+    if options.augment and not is_images:
+        raise ValueError("augment is for images, but the data are a table.")
+    if options.target_columns and is_images:
+        raise ValueError("--target-columns is for tables, but the data are images.")
 
 
 def _print_data(data: PreparedData) -> None:
@@ -384,11 +398,25 @@ def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -
         print(f"note: these rows also selected the {names}; results on new rows may be worse")
 
 
-def _calibrate(model: Any, data: PreparedData, coverage: Any) -> None:
-    """Calibrate the model, and print the size of the sets."""
-    prediction = predict_rows(model, data)
-    model.calibrate_predictions(prediction, data.labels, coverage)
-    size = summary.set_size(prediction.with_conformal(model.calibration.conformal), "conformal")
-    rows = pluralize(len(prediction), "row")
-    print(f"calibrated on {rows} for a coverage of {coverage:g}: mean size of a set {size:.2f}")
-    print("note: the coverage is guaranteed for data like these, not for other data")
+def _calibrate(model: Any, data: PreparedData, options: TrainOptions) -> NoThresholdError | None:
+    """Calibrate the model and print the results, or return the error of ``--max-error``."""
+    prediction, coverage, rate = predict_rows(model, data), options.coverage, options.max_error
+    calibrate = partial(model.calibrate_predictions, prediction, data.labels)
+    failure = None
+    try:
+        calibrate(coverage, max_error=rate, confidence=options.confidence)
+    except NoThresholdError as error:
+        failure = error
+        if coverage is not None:
+            calibrate(coverage)
+    print(f"calibrated on {pluralize(len(prediction), 'row')}")
+    if coverage is not None:
+        calibrated = prediction.with_conformal(model.calibration.conformal)
+        size = summary.set_size(calibrated, "conformal")
+        print(f"sets of classes for a coverage of {coverage:g}: mean size {size:.2f}")
+    if rate is not None and failure is None:
+        accepted = prediction.with_abstention(model.calibration.abstention).accepted
+        share = accepted.double().mean()
+        print(f"accepted for an error rate of at most {rate:g}: {share:.1%} of these rows")
+    print("note: this is guaranteed for data like these, not for other data")
+    return failure

@@ -219,3 +219,17 @@ def class_indices(labels: Array, classes: Sequence[str], table: Table, target: s
         found = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
         raise ValueError(f"{found}, only {', '.join(classes)}.")
     return torch.from_numpy(indices)
+
+
+def label_distributions(table: Table, columns: Sequence[str]) -> Tensor:
+    """Return the label distributions ``(N, K)`` of columns with votes or probabilities."""
+    for column in columns:
+        table.check_column(column)
+    votes = np.stack([table.numbers(column) for column in columns], axis=1)
+    for row, k in np.argwhere(~(votes >= 0)):
+        found = f"{table.at(row, columns[k])}: the number of votes is {votes[row, k]:g}"
+        raise ValueError(f"{found}, but it must be at least 0.")
+    total = votes.sum(1, keepdims=True)
+    for row in np.flatnonzero(total == 0):
+        raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any of the classes.")
+    return torch.from_numpy(votes / total).float()

@@ -92,6 +92,14 @@ def has_conformal_sets(prediction: Any) -> bool:
     return conformal is not None and conformal.score not in UNITS and conformal.by != "groups"
 
 
+def accepted(prediction: Any) -> Any:
+    """Return which rows are accepted, or ``None`` without a limit for rows without groups."""
+    abstention = getattr(prediction, "abstention", None)
+    if abstention is None or abstention.groups is not None:
+        return None
+    return as_numpy(prediction.accepted)
+
+
 def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:
     """Compute the coverage of the conformal sets of a calibrated model.
 
