@@ -34,8 +34,7 @@ CREDAL = {
     "CreINN-D": "CreINN-D",
 }
 FAR = ("SVHN", "MNIST", "Fashion-MNIST")
-PAGE_SCORES = ("CreINN-D, EU", "CreINN-D, TU", "entropy", "Laplace, EU", "energy")
-PAGE_SCORES += ("Mahalanobis, norm 1", "nearest neighbours", "ViM")
+PAGE_SCORES = ("CreINN-D, EU", "CreINN-D, TU", "entropy")
 PAGE_TOGETHER = ("Deep Ensembles, TU", "credal wrapper of Deep Ensembles, TU")
 PAGE_TOGETHER += ("CreINN-D, averaged, EU",)
 """Scores of the tables of the page; the report has all scores."""
@@ -47,9 +46,9 @@ CURVES = (("loss", "val_loss"), ("accuracy", "val_accuracy"))
 Files = Mapping[str, Mapping[str, Any]]
 
 
-def pretrained(files: Files, only: Collection[str] = ()) -> list[Table]:
+def pretrained(files: Files) -> list[Table]:
     """Build the table of all scores on features of a pretrained network."""
-    return scores(files.get("pretrained", {}), "mean", "splits", only=only)
+    return scores(files.get("pretrained", {}), "mean", "splits")
 
 
 def credal_methods(files: Files) -> list[Table]:
@@ -89,7 +88,7 @@ def finetuned(files: Files) -> list[Table]:
 def finetuned_summary(files: Files) -> list[Table]:
     """Build one table with the main scores of fine-tuned networks and of their ensembles."""
     found = files.get("finetuned", {})
-    singles = scores(found, "mean", "runs", only=PAGE_SCORES[:3])
+    singles = scores(found, "mean", "runs", only=PAGE_SCORES)
     rows: Rows = [row for table in singles for row in table.rows]
     rows += [row for row in together(found) if row["score"] in PAGE_TOGETHER]
     for row in rows:

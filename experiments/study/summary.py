@@ -107,7 +107,7 @@ def page_blocks(studies: Studies, files: Files) -> Blocks:
         "opening": [small.opening(studies)],
         "rejection": [small.rejection(studies)],
         "near": [small.near_summary(studies)],
-        "pretrained": larger.pretrained(files, larger.PAGE_SCORES),
+        "credal": larger.credal_methods(files),
         "finetuned": larger.finetuned_summary(files),
         "conformal": larger.conformal(files),
         "scratch": larger.scratch_summary(studies),
