@@ -63,7 +63,7 @@ def learn_features(
     logits = 1 if len(classes) == 2 else len(classes)
     network: Any = models.efficientnet_lite0(logits, pretrained=True)
     extract = Extractor(network, torch.zeros(1, 3, *preprocessing["size"]))
-    header = {"images": _digest(options.paths[0]), "preprocessing": preprocessing}
+    header: dict[str, Any] = {"images": _digest(options.paths[0]), "preprocessing": preprocessing}
     header |= {"layers": list(extract.layers), "strict": options.strict}
     path = options.out / FEATURES
     if (found := _read(path, header)) is not None:
