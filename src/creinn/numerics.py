@@ -230,3 +230,20 @@ def _find_proxy(values: Iterable[Any]) -> fx.Proxy | None:
         if isinstance(found, fx.Proxy):
             return found
     return None
+
+
+def check_share(name: str, value: float) -> float:
+    """Raise a ``ValueError`` if a value is not in (0, 1)."""
+    if isinstance(value, bool) or not 0 < value < 1:
+        raise ValueError(f"{name} must be in (0, 1), got {value!r}.")
+    return float(value)
+
+
+def check_groups(groups: Any, shape: torch.Size) -> Tensor:
+    """Return the groups as integers, or raise a ``ValueError``."""
+    groups = torch.as_tensor(groups).cpu()
+    is_integer = not groups.is_floating_point() and groups.dtype != torch.bool
+    if not is_integer or groups.shape != shape or bool((groups < 0).any()):
+        found = f"{groups.dtype} of shape {tuple(groups.shape)}"
+        raise ValueError(f"groups must be integers >= 0 of shape {tuple(shape)}, got {found}.")
+    return groups.long()

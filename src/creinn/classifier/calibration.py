@@ -19,8 +19,6 @@ from creinn.credal.abstention import MEASURES, Abstention, fit_abstention
 from creinn.credal.conformal import (
     SCORES,
     Conformal,
-    check_groups,
-    check_share,
     class_scores,
     conformal_rank,
     rows_needed,
@@ -29,7 +27,7 @@ from creinn.credal.conformal import (
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.margin import UNITS, margin_score
 from creinn.credal.probability import check_distributions
-from creinn.numerics import shorten_list
+from creinn.numerics import check_groups, check_share, shorten_list
 
 DEFAULT_COVERAGE = 0.95
 _NAME = "the calibration data"

@@ -42,7 +42,7 @@ from creinn.cli.sources import (
     takes_intervals,
 )
 from creinn.credal.abstention import NoThresholdError, rows_needed_without_error
-from creinn.credal.conformal import check_share, rows_needed
+from creinn.credal.conformal import rows_needed
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.device import choose_device
@@ -50,7 +50,7 @@ from creinn.distributed import process_group, rank, single_process
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
-from creinn.numerics import list_names, pluralize
+from creinn.numerics import check_share, list_names, pluralize
 from creinn.saving import CONFIG, load, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.features import Extractor, attach_network

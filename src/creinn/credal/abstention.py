@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from creinn.credal.conformal import check_groups, check_share
+from creinn.numerics import check_groups, check_share
 
 MEASURES = ("total", "aleatoric", "epistemic", "entropy")
 """Uncertainties that can rank the rows; ``"entropy"`` is that of the predicted distribution."""

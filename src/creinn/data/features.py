@@ -8,15 +8,17 @@ the range of the training values.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
+
+if TYPE_CHECKING:
+    from creinn.credal.credal_set import CredalSet
 
 Array = npt.NDArray[Any]
 
@@ -159,7 +161,7 @@ class Missing:
         parts = [model.predict(self.fill(complete), batch_size)] if len(complete) else []
         for rows in gapped.split(batch_size):
             fills = [model.predict(filled, batch_size) for filled in self.fills(rows)]
-            if not isinstance(fills[0], CredalSet):
+            if not hasattr(fills[0], "envelope"):  # no credal sets
                 parts.append(type(fills[0]).mixture(fills))
             elif is_sound:
                 box = model.predict(self.intervals(rows), batch_size)
@@ -182,15 +184,16 @@ class Missing:
         return cls(low, high, donors, tuple(record["marked"]))
 
 
-def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
+def _envelope(fills: "Sequence[CredalSet]", kept: int) -> "CredalSet":
     """Return the envelope of the ``kept`` narrowest sets of each row.
 
     The label is that of the mean over these sets.
     """
-    every = CredalSet.concatenate(fills)
+    credal_set = type(fills[0])
+    every = credal_set.concatenate(fills)
     rows = torch.arange(len(fills[0]), device=fills[0].lower.device)
     narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices
     sets = [every[fill * len(rows) + rows] for fill in narrowest]
     mean = torch.stack([s.probabilities for s in sets]).mean(0)
-    wide = CredalSet.envelope(sets).with_label(mean.argmax(-1))
+    wide = credal_set.envelope(sets).with_label(mean.argmax(-1))
     return wide.with_conformal(every.conformal).with_abstention(every.abstention)
