@@ -94,12 +94,6 @@ class CredalSet(Uncertain):
         """Return the smallest lower and the largest upper probabilities of all sets.
 
         In contrast to the average, they include the disagreement of an ensemble.
-
-        Example:
-            >>> one = CredalSet([0.5, 0.25], [0.75, 0.5])
-            >>> other = CredalSet([0.125, 0.75], [0.25, 0.875])
-            >>> CredalSet.envelope([one, other])
-            CredalSet([0.125, 0.75], [0.25, 0.875])
         """
         lower, upper = map(torch.stack, _bounds_of(sets, "envelop"))
         return cls._wrap(lower.amin(0), upper.amax(0))
@@ -111,9 +105,7 @@ class CredalSet(Uncertain):
         This is the credal wrapper of Wang et al. (2024), "Credal wrapper of model averaging for
         uncertainty estimation in classification".
 
-        Args:
-            probabilities: Distributions ``(S, ..., K)`` of the members of an ensemble, or samples
-                of a Bayesian network.
+        The arguments are distributions ``(S, ..., K)`` of an ensemble or of a Bayesian network.
 
         Example:
             >>> CredalSet.from_samples(torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.75, 0.0]]))
@@ -177,9 +169,8 @@ class CredalSet(Uncertain):
     def label(self) -> Tensor:
         """The predicted class, i.e. the class with the largest intersection probability.
 
-        If the probabilities of classes are equal up to rounding, it is the class with the largest
-        lower probability. It can be different from the argmax of the centers of the logits. A
-        distance does not change the predicted class.
+        Among equal probabilities, it is the class with the largest lower probability. A distance
+        does not change the predicted class.
         """
         if self._label is not None:
             return self._label
@@ -205,12 +196,7 @@ class CredalSet(Uncertain):
         raise ValueError(f"measure must be 'entropy' or 'interval', got {measure!r}.")
 
     def ranking(self, by: str) -> Tensor:
-        """Return an uncertainty of each set by its name.
-
-        Args:
-            by: ``"total"``, ``"aleatoric"``, ``"epistemic"``, or ``"entropy"`` for the entropy of
-                the predicted distribution.
-        """
+        """Return an uncertainty: total, aleatoric, epistemic, or the entropy of the prediction."""
         if by not in MEASURES:
             raise ValueError(f"by must be one of {', '.join(map(repr, MEASURES))}, got {by!r}.")
         if by == "entropy":
@@ -245,9 +231,8 @@ class CredalSet(Uncertain):
             groups: The group of each row, if the calibration was by groups.
         """
         if rule == "conformal":
-            return self._calibrated.classes(
-                self.lower, self.upper, self.intersection, coverage, groups
-            )
+            found = _current(self._conformal, "x, y")
+            return found.classes(self.lower, self.upper, self.intersection, coverage, groups)
         if rule not in RULES:
             raise ValueError(
                 f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}, got {rule!r}."
@@ -263,8 +248,10 @@ class CredalSet(Uncertain):
         must be calibrated by distributions; see :mod:`creinn.credal.margin`. The arguments and the
         guarantee are those of :meth:`classes`.
         """
-        bounds = self._calibrated.widened(self.lower, self.upper, coverage, groups)
-        return type(self)._wrap(*bounds, self._label)
+        found = _current(self._conformal, "x, distributions")
+        return type(self)._wrap(
+            *found.widened(self.lower, self.upper, coverage, groups), self._label
+        )
 
     @property
     def accepted(self) -> Tensor:
@@ -275,19 +262,10 @@ class CredalSet(Uncertain):
         """Return a boolean mask of the rows whose uncertainty is small enough.
 
         The model must be calibrated with ``max_error``, which is then the largest error rate among
-        accepted rows; see :mod:`creinn.credal.abstention`.
-
-        Args:
-            groups: The group of each row, if the calibration was by groups.
+        accepted rows; see :mod:`creinn.credal.abstention`. Calibrations by groups need ``groups``.
         """
-        if self._abstention is None:
-            raise ValueError(
-                "These credal sets carry no limit for acceptance. Call "
-                "model.calibrate(x, y, max_error=0.05) with new rows, then model.predict."
-            )
-        if self._abstention.stale:
-            raise RuntimeError(self._abstention.stale)
-        return self._abstention.accepts(self.ranking(self._abstention.by), groups)
+        found = _current(self._abstention, "x, y, max_error=0.05")
+        return found.accepts(self.ranking(found.by), groups)
 
     @property
     def abstention(self) -> Abstention | None:
@@ -297,17 +275,6 @@ class CredalSet(Uncertain):
     @property
     def conformal(self) -> Conformal | None:
         """The calibration of the model, or None."""
-        return self._conformal
-
-    @property
-    def _calibrated(self) -> Conformal:
-        if self._conformal is None:
-            raise ValueError(
-                "These credal sets carry no calibration. Call model.calibrate(x, y) with new rows, "
-                "then model.predict."
-            )
-        if self._conformal.stale:
-            raise RuntimeError(self._conformal.stale)
         return self._conformal
 
     def with_conformal(self, conformal: Conformal | None) -> "CredalSet":
@@ -326,12 +293,6 @@ class CredalSet(Uncertain):
         """Return the vertices of one set as rows, in lexicographic order.
 
         At most 16 intervals can have a positive width.
-
-        Example:
-            >>> CredalSet([0.0, 0.4, 0.2], [0.2, 0.6, 0.4]).vertices()
-            tensor([[0.0000, 0.6000, 0.4000],
-                    [0.2000, 0.4000, 0.4000],
-                    [0.2000, 0.6000, 0.2000]])
         """
         if self.lower.ndim != 1:
             raise ValueError(f"vertices() needs one set, got {tuple(self.shape[:-1])}. Use s[i].")
@@ -350,12 +311,8 @@ class CredalSet(Uncertain):
     def plot(self, ax: Any = None, names: Sequence[str] | None = None) -> Any:
         """Plot one set or a few rows with matplotlib, and return the axes.
 
-        Three classes are drawn as polygons in the simplex, other numbers as intervals. The
-        intersection probability is a diamond.
-
-        Args:
-            ax: The axes; by default those of a new figure.
-            names: The names of the classes.
+        Three classes are polygons in the simplex, other numbers are intervals. The intersection
+        probability is a diamond.
         """
         return plot_credal_sets(self.lower, self.upper, names, ax)
 
@@ -407,6 +364,18 @@ def _bounds_of(
     if not ends or not ends[0] or any(end != ends[0] for end in ends):  # sizes can be symbols
         raise ValueError(f"Cannot {verb} credal sets of shapes {shapes}.")
     return [s.lower for s in sets], [s.upper for s in sets]
+
+
+def _current(calibration: Any, arguments: str) -> Any:
+    """Return a calibration; raise an error if there is none, or if the model has changed."""
+    if calibration is None:
+        raise ValueError(
+            f"These credal sets carry no calibration. Call model.calibrate({arguments}) with new "
+            "rows, then model.predict."
+        )
+    if calibration.stale:
+        raise RuntimeError(calibration.stale)
+    return calibration
 
 
 def _common(found: Sequence[Any]) -> Any:
