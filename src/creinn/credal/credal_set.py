@@ -249,9 +249,8 @@ class CredalSet(Uncertain):
         guarantee are those of :meth:`classes`.
         """
         found = _current(self._conformal, "x, distributions")
-        return type(self)._wrap(
-            *found.widened(self.lower, self.upper, coverage, groups), self._label
-        )
+        lower, upper = found.widened(self.lower, self.upper, coverage, groups)
+        return type(self)._wrap(lower, upper, self._label)
 
     @property
     def accepted(self) -> Tensor:
