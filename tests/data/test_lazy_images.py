@@ -47,7 +47,6 @@ def test_items_equal_eager_reading(folder, channels):
     torch.testing.assert_close(some[1][0], x[1])
 
 
-@pytest.mark.filterwarnings("ignore:.*worker processes:UserWarning")  # fewer cores
 def test_archive_equals_folder_in_workers(folder):
     archive = shutil.make_archive(str(folder), "zip", folder)
     expected = LazyImages(folder, size=8)
