@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ import yaml
 from creinn import CreINN, Ensemble, load
 from creinn.baselines import SNN, DeepEnsemble
 from creinn.cli import train as train_module
-from creinn.cli.options import DataOptions
+from creinn.cli.options import DataOptions, TrainOptions
 from creinn.cli.sources import PreparedData, read_data
 from creinn.cli.train import METHODS, train_val_split
 from creinn.saving import read_config, save
@@ -292,7 +293,7 @@ def test_default_validation_split(run, wine, tmp_path):
     model = load(tmp_path / "m")
     options = DataOptions(data=wine[0])
     rows = read_data(options, model.preprocessing, model.class_names)
-    trained, apart = train_val_split(rows, None, seed=0, is_new=True)
+    trained, apart = train_val_split(rows, TrainOptions(out=Path("m")))
     x, y = apart.inputs, apart.labels
     assert (len(y), len(trained.labels)) == (21, 103)
     sets = model.predict(x)
@@ -339,7 +340,7 @@ def test_few_rows_are_not_split(run, table, tmp_path):
 def test_each_class_has_a_training_row(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
     data = PreparedData("data", torch.arange(120.0)[:, None], labels, list("abcdefg"))
-    kept, apart = train_val_split(data, None, seed=0, is_new=True)
+    kept, apart = train_val_split(data, TrainOptions(out=Path("m")))
     assert sorted(torch.cat([kept.inputs, apart.inputs])[:, 0].tolist()) == list(range(120))
     assert set(kept.labels.tolist()) == set(range(7))
     assert apart.labels.tolist() == [6] * 19
@@ -347,7 +348,7 @@ def test_each_class_has_a_training_row(capsys):
     singles = PreparedData(
         "data", torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)]
     )
-    assert train_val_split(singles, None, 0, is_new=True)[1] is None
+    assert train_val_split(singles, TrainOptions(out=Path("m")))[1] is None
     assert "17 names (" in capsys.readouterr().out
 
 

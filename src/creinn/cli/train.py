@@ -19,6 +19,7 @@ from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
+from creinn.cli.calibrate import SIXTH, calibrate, calibration_split
 from creinn.cli.options import MethodName, TrainOptions
 from creinn.cli.parsing import options_yaml
 from creinn.cli.photographs import (
@@ -41,8 +42,6 @@ from creinn.cli.sources import (
     read_data,
     takes_intervals,
 )
-from creinn.credal.abstention import NoThresholdError, rows_needed_without_error
-from creinn.credal.conformal import rows_needed
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.device import choose_device
@@ -50,7 +49,7 @@ from creinn.distributed import process_group, rank, single_process
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
-from creinn.numerics import check_share, list_names, pluralize
+from creinn.numerics import list_names, pluralize
 from creinn.saving import CONFIG, load, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.features import Extractor, attach_network
@@ -59,7 +58,6 @@ from creinn.training.loop import fit_members
 METHODS = {name: find_method(name) for name in get_args(MethodName)}
 MEMBERS = 5  # the default size of an ensemble
 PATIENCE = 10
-SIXTH = 1 / 6  # the default fraction of the validation rows, and that of the calibration rows
 MIN_VALIDATION_ROWS = 10
 POINT_WIDTH = 1e-3  # a mean width of the probability intervals that is almost 0
 MOST_CLASSES = 20  # in the description of the data
@@ -117,7 +115,7 @@ def _train(options: TrainOptions) -> int:
     _print_training(model, histories, keeps_best)
     if val_data is not None:
         _print_validation(model, val_data, keeps_best)
-    failure = None if calibration is None else _calibrate(model, calibration, options)
+    failure = None if calibration is None else calibrate(model, calibration, options)
     if extractor is not None:
         attach_network(model, extractor)
     save(model, options.out, data.classes, data.preprocessing)
@@ -188,28 +186,6 @@ def check_directory(out: Path) -> None:
         raise ValueError(f"{out} is a file. Give a directory for the model.")
     if (out / CONFIG).exists():
         read_config(out)  # raises an error if another program wrote it
-
-
-def calibration_split(
-    data: PreparedData, options: TrainOptions
-) -> tuple[PreparedData, PreparedData]:
-    """Split off a random sixth of the rows for calibration, or raise an error."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
-    count, needed = round(len(order) * SIXTH), dict[str, int]()
-    if options.coverage is not None:
-        coverage = check_share("coverage", options.coverage)
-        needed[f"--coverage {coverage:g}"] = rows_needed(coverage)
-    if options.max_error is not None:
-        rate = check_share("max_error", options.max_error)
-        confidence = check_share("confidence", options.confidence)
-        needed[f"--max-error {rate:g}"] = rows_needed_without_error(rate, confidence)
-    for name, rows in needed.items():
-        if count < rows:
-            raise ValueError(
-                f"{name} needs {rows} rows for the calibration, but a sixth of "
-                f"{pluralize(len(order), 'row')} is {count}. Use more data or another value."
-            )
-    return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
 
 def train_val_split(
@@ -396,27 +372,3 @@ def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -
     if any(chosen.values()):
         names = ", ".join(name for name, is_chosen in chosen.items() if is_chosen)
         print(f"note: these rows also selected the {names}; results on new rows may be worse")
-
-
-def _calibrate(model: Any, data: PreparedData, options: TrainOptions) -> NoThresholdError | None:
-    """Calibrate the model and print the results, or return the error of ``--max-error``."""
-    prediction, coverage, rate = predict_rows(model, data), options.coverage, options.max_error
-    calibrate = partial(model.calibrate_predictions, prediction, data.labels)
-    failure = None
-    try:
-        calibrate(coverage, max_error=rate, confidence=options.confidence)
-    except NoThresholdError as error:
-        failure = error
-        if coverage is not None:
-            calibrate(coverage)
-    print(f"calibrated on {pluralize(len(prediction), 'row')}")
-    if coverage is not None:
-        calibrated = prediction.with_conformal(model.calibration.conformal)
-        size = summary.set_size(calibrated, "conformal")
-        print(f"sets of classes for a coverage of {coverage:g}: mean size {size:.2f}")
-    if rate is not None and failure is None:
-        accepted = prediction.with_abstention(model.calibration.abstention).accepted
-        share = accepted.double().mean()
-        print(f"accepted for an error rate of at most {rate:g}: {share:.1%} of these rows")
-    print("note: this is guaranteed for data like these, not for other data")
-    return failure

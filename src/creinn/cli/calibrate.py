@@ -1,0 +1,61 @@
+"""Calibration at the end of ``creinn train``, with rows that are held out for it."""
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from creinn.cli.options import TrainOptions
+from creinn.cli.sources import PreparedData, predict_rows
+from creinn.credal.abstention import NoThresholdError, rows_needed_without_error
+from creinn.credal.conformal import rows_needed
+from creinn.evaluation import summary
+from creinn.numerics import check_share, pluralize
+
+SIXTH = 1 / 6  # the default fraction of the validation rows, and that of the calibration rows
+
+
+def calibration_split(
+    data: PreparedData, options: TrainOptions
+) -> tuple[PreparedData, PreparedData]:
+    """Split off a random sixth of the rows for calibration, or raise an error."""
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
+    count, needed = round(len(order) * SIXTH), dict[str, int]()
+    if options.coverage is not None:
+        coverage = check_share("coverage", options.coverage)
+        needed[f"--coverage {coverage:g}"] = rows_needed(coverage)
+    if options.max_error is not None:
+        rate = check_share("max_error", options.max_error)
+        confidence = check_share("confidence", options.confidence)
+        needed[f"--max-error {rate:g}"] = rows_needed_without_error(rate, confidence)
+    for name, rows in needed.items():
+        if count < rows:
+            raise ValueError(
+                f"{name} needs {rows} rows for the calibration, but a sixth of "
+                f"{pluralize(len(order), 'row')} is {count}. Use more data or another value."
+            )
+    return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
+
+
+def calibrate(model: Any, data: PreparedData, options: TrainOptions) -> NoThresholdError | None:
+    """Calibrate the model and print the results, or return the error of ``--max-error``."""
+    prediction, coverage, rate = predict_rows(model, data), options.coverage, options.max_error
+    fit = partial(model.calibrate_predictions, prediction, data.labels)
+    failure = None
+    try:
+        fit(coverage, max_error=rate, confidence=options.confidence)
+    except NoThresholdError as error:
+        failure = error
+        if coverage is not None:
+            fit(coverage)
+    print(f"calibrated on {pluralize(len(prediction), 'row')}")
+    if coverage is not None:
+        calibrated = prediction.with_conformal(model.calibration.conformal)
+        size = summary.set_size(calibrated, "conformal")
+        print(f"sets of classes for a coverage of {coverage:g}: mean size {size:.2f}")
+    if rate is not None and failure is None:
+        accepted = prediction.with_abstention(model.calibration.abstention).accepted
+        share = accepted.double().mean()
+        print(f"accepted for an error rate of at most {rate:g}: {share:.1%} of these rows")
+    print("note: this is guaranteed for data like these, not for other data")
+    return failure
