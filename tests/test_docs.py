@@ -135,7 +135,7 @@ def test_demo_table_matches_record():
     (_, *models), *rows = rows_of((ROOT / "docs" / "demo.md").read_text(), "| measure |")
     models = [re.sub(r" \(\d+\)", "", model) for model in models]
     assert len(models) == len(DEMO["runs"])
-    assert 5 < len(rows) <= 8
+    assert 4 < len(rows) <= 8
     for measure, *cells in rows:
         for model, cell in zip(models, cells, strict=True):
             expected = (
@@ -155,6 +155,18 @@ def test_margins_match_record():
         names = ("coverage", "width", "coverage_ambiguous", f"auroc {foreign}")
         found = [record[data][margin][name] for name in (*names, f"auroc {foreign} widened")]
         assert [float(cell) for cell in cells] == pytest.approx(found, abs=5.1e-4), (data, margin)
+
+
+def test_transformer_table_matches_record():
+    record = json.loads((ROOT / "results" / "study" / "transformer.json").read_text())["results"]
+    names, *rows = rows_of((ROOT / "docs" / "transformers.md").read_text(), "| texts |")
+    domains = ("tweets", "amazonReviewSnippets", "movieReviewSnippets", "nytEditorialSnippets")
+    for domain, (_, *cells) in zip(domains, rows, strict=True):
+        for name, cell in zip(names[1:], cells, strict=True):
+            expected = (
+                "\N{EN DASH}" if record[domain][name] == 0.5 else f"{record[domain][name]:.3f}"
+            )
+            assert cell == expected, (domain, name)
 
 
 PLAIN = "plain network"  # the SNN, which is ranked by its entropy
