@@ -24,10 +24,10 @@ EXCEPTIONS = {"CreINNClassifier": 14}  # the parameters of the scikit-learn esti
 LAZY = Path("__init__.py")  # the lazy names of the package
 
 LIMITS = {
-    "lines": 18_000,
-    "characters per line": 50.0,
-    "modules": 115,
-    "import depth": 13,
+    "lines": 22_400,
+    "characters per line": 52.5,
+    "modules": 128,
+    "import depth": 16,
     "wide lines": 0,
     "long modules": 0,
     "long functions": 0,

@@ -351,3 +351,13 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+def members_of(model: Any) -> list[Any]:
+    """Return the members of an ensemble, or a list of the model."""
+    return list(getattr(model, "members", [model]))
+
+
+def takes_intervals(model: Any) -> bool:
+    """Return whether the inputs of a model can be intervals."""
+    return all(getattr(member, "is_interval", False) for member in members_of(model))

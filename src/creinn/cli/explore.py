@@ -14,7 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from creinn.cli.sources import Part, takes_intervals
+from creinn.classifier.base import takes_intervals
+from creinn.cli.sources import Part
 from creinn.data.columns import Number
 from creinn.data.encoder import TableEncoder
 from creinn.data.features import Missing

@@ -2,10 +2,10 @@
 
 import torch
 
+from creinn.classifier.base import takes_intervals
 from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.cli.options import ExportOptions
-from creinn.cli.sources import takes_intervals
 from creinn.graph.export import MOST_CLASSES, example_of, export
 from creinn.interval import Interval
 from creinn.numerics import pluralize

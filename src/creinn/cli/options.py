@@ -45,8 +45,8 @@ DISTANCE = """Whether the credal sets grow with the distance from the training d
 is true for creinn-d only. A number is the scale, which is otherwise chosen in the training."""
 COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the
 true class with this probability, such as 0.95. This holds for similar data only."""
-MAX_ERROR = """Calibrate the acceptance of rows with a sixth of the rows, so that the error rate among
-accepted rows is at most this rate, such as 0.05. This holds for similar data only."""
+MAX_ERROR = """Calibrate the acceptance of rows with a sixth of the rows, so that the error rate
+among accepted rows is at most this rate, such as 0.05. This holds for similar data only."""
 VOTES = """Columns with the votes for each class, or probabilities, instead of --target; the columns
 are the classes."""
 MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
@@ -62,8 +62,8 @@ grows with the batch size."""
 BATCH = "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256."
 UNLABELLED = "Drop rows without a class. Otherwise they are an error."
 DEVICE = "Device: cpu, cuda, cuda:1, mps or auto."
-OOD = """Out-of-distribution data, a table or folder; can be repeated. NAME=PATH puts the data into a
-group, such as near=other.csv, and the report has the mean of each group."""
+OOD = """Out-of-distribution data, a table or folder; can be repeated. NAME=PATH puts the data
+into a group, such as near=other.csv, and the report has the mean of each group."""
 PREDICTIONS = """File for the predictions: Parquet if it ends in .parquet, otherwise CSV (required).
 All options are in a file with the same name and the suffix .yaml."""
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from creinn.classifier.base import takes_intervals
 from creinn.data.dataset import Dataset
 from creinn.data.decoding import format_size
 from creinn.data.encoder import (
@@ -40,16 +41,6 @@ OPTIONS = "train.yaml"
 """The file in the directory of a model with the options of the training."""
 IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part of a table in memory
-
-
-def members_of(model: Any) -> list[Any]:
-    """Return the members of an ensemble, or a list of the model."""
-    return list(getattr(model, "members", [model]))
-
-
-def takes_intervals(model: Any) -> bool:
-    """Return whether the inputs of a model can be intervals."""
-    return all(getattr(member, "is_interval", False) for member in members_of(model))
 
 
 def check_paths(options: "DataOptions", prefix: str = "") -> None:

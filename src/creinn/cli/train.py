@@ -16,7 +16,7 @@ import torch
 from creinn import models
 from creinn.baselines.registry import build_classifier, build_ensemble
 from creinn.baselines.snn import SNN
-from creinn.classifier.base import Classifier
+from creinn.classifier.base import Classifier, members_of, takes_intervals
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
 from creinn.cli.calibrate import SIXTH, calibrate, calibration_split
@@ -36,11 +36,9 @@ from creinn.cli.sources import (
     PreparedData,
     check_paths,
     learn_data,
-    members_of,
     predict_rows,
     print_notes,
     read_data,
-    takes_intervals,
 )
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split

@@ -248,7 +248,7 @@ class FoldedRelative(FoldedLayer):
 
 
 class Product(torch.nn.Module):
-    """An ordinary layer; a matrix product for one output pixel, for the size of the first images."""
+    """An ordinary layer; a matrix product for one output pixel, for the first image size."""
 
     cropped: Tensor
 

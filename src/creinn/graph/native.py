@@ -1,9 +1,9 @@
 """Folded layers that use the C++ library of :mod:`creinn.native`.
 
 The library computes a convolution in one or two dimensions with symmetric zero padding and full
-radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an interval ``>= 0`` in
-float32 on the CPU, and the output has more than one pixel. Otherwise torch computes the layer, as
-in :class:`FoldedFull`. The choice only depends on the layer, the shapes and the processor.
+radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an interval ``>= 0``
+in float32 on the CPU, and the output has more than one pixel. Otherwise torch computes the
+layer, as in :class:`FoldedFull`. The choice depends on the layer, the shapes and processor only.
 
 A sum after a layer of the library, and its ReLU, are computed by the layer. The intervals between
 these layers are stored as bounds.

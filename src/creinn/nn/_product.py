@@ -37,8 +37,8 @@ def interval_affine(
 ) -> Interval:
     r"""Return bounds of ``operation(a, W, b)`` for all inputs, weights and biases.
 
-    The weights ``(O, C / groups, ...)`` are in ``center ± radius``. A negative radius is replaced by
-    0, with a derivative of 1.
+    The weights ``(O, C / groups, ...)`` are in ``center ± radius``. A negative radius is replaced
+    by 0, with a derivative of 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix

@@ -5,9 +5,9 @@ depends on the mode:
 
 * ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
   :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the order of the radii can change.
-* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`, with the
-  mean square of the batch in training, and its running mean otherwise. The bounds are not sound,
-  but the order of the radii of a channel does not change.
+* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`,
+  with the mean square of the batch in training, and its running mean otherwise. The bounds are
+  not sound, but the order of the radii of a channel does not change.
 * ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`. In eval mode the bounds are exact. This
   mode needs running statistics.
 """

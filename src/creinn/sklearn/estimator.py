@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from creinn.classifier.base import members_of
 from creinn.classifier.credal import Ensemble, Mode
 from creinn.classifier.creinn import CreINN
 from creinn.credal.credal_set import CredalSet
@@ -138,8 +139,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Fit the classifier.
 
         ``X`` is an array, an interval or a data frame ``(n, features)``. Columns of texts,
-        categories, booleans and dates are encoded as in ``creinn train``. ``y`` has labels ``(n,)``,
-        or label distributions ``(n, K)``, such as shares of votes. The loss is then the
+        categories, booleans and dates are encoded as in ``creinn train``. ``y`` has labels
+        ``(n,)``, or label distributions ``(n, K)``, such as shares of votes. The loss is then the
         cross-entropy to the distribution. The weights are used for the loss, the standardization
         and the initial class frequencies. Rows of weight 0 are not used.
 
@@ -219,7 +220,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Calibrate the sets of classes or the abstention on rows that were not trained on.
 
         The labels ``y`` are in ``classes_``, or they are class distributions ``(n, K)``. The other
-        arguments, such as ``max_error`` and ``score``, are those of :meth:`creinn.CreINN.calibrate`.
+        arguments, such as ``max_error``, are those of :meth:`creinn.CreINN.calibrate`.
 
         Raises:
             ValueError: If there are too few rows, or if a label is not in ``classes_``.
@@ -244,7 +245,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Predict credal sets on the CPU; ``X`` can only be an interval for interval networks."""
         check_is_fitted(self, "model_")
         rows, _ = validate_rows(self, X, self._preparation.encoder is not None, reset=False)
-        first = getattr(self.model_, "members", [self.model_])[0]
+        first = members_of(self.model_)[0]
         if len(rows) == 2 and not first.is_interval:
             advice = "Use distance=False, or fit the estimator to intervals"
             raise ValueError(f"X is an interval, but the network takes points only. {advice}.")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn.classifier.base import members_of
 from creinn.classifier.credal import CredalClassifier
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.network import find_feature_layers, outputs_and_logits
@@ -88,7 +89,7 @@ class FeatureHead(Network):
 
 def attach_network(model: Any, extractor: Extractor) -> None:
     """Replace the stored features of a trained model, or of its members, by the network."""
-    for member in getattr(model, "members", [model]):
+    for member in members_of(model):
         network: Any = copy.deepcopy(extractor.network)
         network.fc = member.network.fc
         member.network, member.is_checked = network, False
