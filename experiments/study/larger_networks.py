@@ -9,7 +9,13 @@ from statistics import mean
 from typing import Any
 
 from creinn.classifier.methods import TIMES
-from experiments.result_tables import Study, quality_table, statistics_table
+from experiments.result_tables import (
+    PUBLISHED,
+    Study,
+    quality_table,
+    statistics_table,
+    with_published,
+)
 from experiments.study.cells import Entry, Number, Rows, Table, counted
 
 QUALITY = {
@@ -40,7 +46,11 @@ PAGE_TOGETHER += ("CreINN-D, averaged, EU",)
 """Scores of the tables of the page; the report has all scores."""
 
 SCRATCH = "cifar10-svhn-resnet20"
-SCRATCH_COLUMNS = ("model", "accuracy %", "AUARC TU", "AUROC EU", "AUROC TU")
+PAPER = "cifar10-svhn-resnet50"
+PAPER_COLUMNS = ("model", "accuracy %", "accuracy % (paper)", "AUARC TU", "AUROC EU", "AUROC TU")
+PAPER_COLUMNS += ("AUROC TU (paper)",)
+"""Columns of the table with the network of the paper."""
+
 CURVES = (("loss", "val_loss"), ("accuracy", "val_accuracy"))
 
 Files = Mapping[str, Mapping[str, Any]]
@@ -191,13 +201,22 @@ def terms(files: Files) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def scratch_summary(studies: Mapping[str, Study]) -> list[Table]:
-    """Build the table of a ResNet-20 with the main columns."""
-    if SCRATCH not in studies:
+def paper_network(studies: Mapping[str, Study]) -> list[Table]:
+    """Build the table of the network of the paper, with published values beside ours."""
+    study = studies.get(PAPER)
+    if study is None:
         return []
-    rows = counted(quality_table(studies[SCRATCH], ood="svhn"))
-    selected = [{name: row.get(name) for name in SCRATCH_COLUMNS} for row in rows]
-    return [Table(selected, spreads=False)]
+    published = {
+        study.label(method): {
+            name: cell.mean
+            for name, cell in PUBLISHED["cifar10-svhn"][method.removesuffix("-post-hoc")].items()
+        }
+        for method in study.methods
+        if method.removesuffix("-post-hoc") in PUBLISHED["cifar10-svhn"]
+    }
+    ours = quality_table(study, ood="svhn", beside_paper=False)
+    rows = counted(with_published(ours, published))
+    return [Table([{n: row.get(n) for n in PAPER_COLUMNS} for row in rows], spreads=False)]
 
 
 def scratch(studies: Mapping[str, Study]) -> list[Table]:

@@ -42,7 +42,7 @@ FIGURE += ("creinn-d-ensemble",)
 """Methods of the figure of AUROC, at most twelve."""
 
 CURVES = ("snn-norm", "deep-ensemble-norm", "creinn", "creinn-d", "creinn-d-ensemble")
-USED = {*STUDIES.values(), *small.INTERVALS, *small.NEAR, larger.SCRATCH}
+USED = {*STUDIES.values(), *small.INTERVALS, *small.NEAR, larger.SCRATCH, larger.PAPER}
 LAST_REJECTION = 0.95
 
 Blocks = dict[str, list[Table]]
@@ -110,7 +110,7 @@ def page_blocks(studies: Studies, files: Files) -> Blocks:
         "credal": larger.credal_methods(files),
         "finetuned": larger.finetuned_summary(files),
         "conformal": larger.conformal(files),
-        "scratch": larger.scratch_summary(studies),
+        "paper": larger.paper_network(studies),
     }
 
 
