@@ -287,7 +287,7 @@ def test_networks_trained_from_scratch(results):
 def test_network_of_the_paper_beside_published_values(results):
     name = "cifar10-svhn-resnet50"
     methods = ("snn", "creinn", "creinn-d-post-hoc")
-    manifest(results, name, [record(results, name, method, 0) for method in methods])
+    manifest(results, name, [record(results, name, m, 0) for m in methods], methods)
     page, _, _ = run(results, ("paper",))
     assert "| CreINN | 80.00 | 84.20 | 0.900 |" in page
     assert "| CreINN-D, post hoc | 80.00 |" in page
