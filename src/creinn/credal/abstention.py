@@ -4,7 +4,8 @@ A row is accepted if its uncertainty is at most a limit. The limit is found by L
 (Angelopoulos et al., 2021) with fixed-sequence testing; see also Geifman and El-Yaniv (2017):
 
 1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the candidates: the
-   uncertainties at :data:`SHARES` equally spaced shares. The last candidate accepts all rows.
+   uncertainties at :data:`SHARES` equally spaced shares. Rows that are more uncertain than all
+   of them are never accepted.
 2. The other rows test the candidates. If n of them are accepted with k errors, the p-value of the
    hypothesis that the error rate exceeds ``max_error`` is the binomial tail probability
    :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
@@ -154,13 +155,11 @@ def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> 
         tolerance: The largest difference of a tie.
     """
     order = torch.randperm(uncertainty.shape[-1], generator=torch.Generator().manual_seed(0))
-    size = min(len(order) // 5, GRID_ROWS)
+    size = min(max(len(order) // 5, 1), GRID_ROWS)
     grid, tested = uncertainty[..., order[:size]].sort().values, order[size:]
-    ranks = (torch.arange(1, SHARES) * size + SHARES - 1) // SHARES
-    everything = torch.full_like(uncertainty[..., :1], math.inf)
-    limits = torch.cat([grid[..., ranks - 1] if size else grid, everything], -1) + tolerance
-    share = torch.searchsorted(grid, limits, right=True) / max(size, 1)
-    share[..., -1] = 1
+    ranks = (torch.arange(1, SHARES + 1) * size + SHARES - 1) // SHARES
+    limits = grid[..., ranks - 1] + tolerance
+    share = torch.searchsorted(grid, limits, right=True) / size
     values, by_value = uncertainty[..., tested].sort()
     accepted = torch.searchsorted(values, limits, right=True)
     errors = F.pad(is_error[..., tested].gather(-1, by_value).cumsum(-1), (1, 0))
