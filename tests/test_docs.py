@@ -6,6 +6,7 @@ import re
 import runpy
 import statistics
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
@@ -157,6 +158,15 @@ def test_margins_match_record():
         assert [float(cell) for cell in cells] == pytest.approx(found, abs=5.1e-4), (data, margin)
 
 
+def test_accepted_shares_match_record():
+    record = json.loads((ROOT / "results" / "study" / "guarantees.json").read_text())["abstention"]
+    _, *rows = rows_of((ROOT / "docs" / "study.md").read_text(), "| data | error rate |")
+    for data, (_, rate, *cells) in zip(["CIFAR-10"] * 2 + ["X-ray"] * 2, rows, strict=True):
+        names = ("total", "aleatoric", "epistemic", "entropy")
+        found = [record[data][rate][name]["accepted"] for name in names]
+        assert [float(cell) for cell in cells] == pytest.approx(found, abs=6e-4), (data, rate)
+
+
 def test_transformer_table_matches_record():
     record = json.loads((ROOT / "results" / "study" / "transformer.json").read_text())["results"]
     names, *rows = rows_of((ROOT / "docs" / "transformers.md").read_text(), "| texts |")
@@ -186,23 +196,44 @@ def test_start_page_table_matches_record():
             assert cell == demo_score(model.partition(",")[0], measure), (model, measure)
 
 
+def summary_rows(table: str, name: str) -> dict[str, dict[str, Any]]:
+    """Return the rows of all tables of this name in the study's record, by their first cell."""
+    tables = json.loads((ROOT / "results" / "study" / "summary.json").read_text())["tables"]
+    return {row[name]: row for found in tables[table] for row in found["rows"] if name in row}
+
+
+def mean_of(cell: Any) -> float | None:
+    return cell["mean"] if isinstance(cell, dict) else cell
+
+
+README_ROWS = {  # row of the README: ResNet-50, fine-tuned score and model, demo
+    f"{PLAIN}, entropy": ("SNN", "entropy", "network", PLAIN),
+    "Deep Ensembles": ("", "Deep Ensembles, TU", "Deep Ensembles", "Deep Ensemble"),
+    "Deep Ensembles, credal wrapper": (
+        *("", "credal wrapper of Deep Ensembles, TU"),
+        *("credal wrapper of Deep Ensembles", ""),
+    ),
+    "CreINN, the paper's form": ("CreINN", "", "", "CreINN"),
+    "CreINN-D": ("CreINN-D, post hoc", "CreINN-D, EU", "CreINN-D", "CreINN-D"),
+}
+
+
 def test_readme_table_matches_record():
     _, *rows = rows_of((ROOT / "README.md").read_text(), "| model | networks |")
-    report = (ROOT / "results" / "study" / "report.md").read_text().splitlines()
-    for model, _, accuracy, *scores, digits in rows:
-        name = model.partition(",")[0]
-        wrapper = "wrapper" in model
-        known = {PLAIN: "SNN", "CreINN": "CreINN |", "CreINN-D": "CreINN-D |"}.get(name, name)
-        lines = [
-            line for line in report if line[2:].startswith(known) and ("wrapper" in line) == wrapper
+    assert [row[0] for row in rows] == list(README_ROWS)
+    paper, scores = summary_rows("paper", "model"), summary_rows("finetuned", "score")
+    accuracies = summary_rows("quality", "model")  # the last tables are those of fine-tuned ones
+    for model, _, *cells in rows:
+        large, score, tuned, demo = README_ROWS[model]
+        ours = paper.get(large, {})
+        accuracy = mean_of(accuracies.get(tuned, {}).get("accuracy"))
+        expected = [
+            mean_of(ours.get("accuracy %")),
+            mean_of(ours.get("AUROC EU")) or mean_of(ours.get("AUROC TU")),
+            accuracy and 100 * accuracy,
+            mean_of(scores.get(score, {}).get("SVHN")),
+            float(demo_score(demo, "AUROC held-out digits, EU")) if demo else None,
         ]
-        for score in scores:
-            assert score == "\N{EN DASH}" or any(f"| {score} " in line for line in lines), (
-                model,
-                score,
-            )
-        accuracies = {cell[:5] for line in lines for cell in re.findall(r"\| (\d\d\.\d\d) ", line)}
-        assert accuracy in {f"{float(value) + 1e-9:.1f}" for value in accuracies}, model
-        if digits != "\N{EN DASH}":
-            ensemble = "Deep Ensemble" if name == "Deep Ensembles" else name
-            assert digits == demo_score(ensemble, "AUROC held-out digits, EU"), model
+        found = [None if cell == "\N{EN DASH}" else float(cell) for cell in cells]
+        for value, cell in zip(expected, found, strict=True):
+            assert cell == (value and pytest.approx(value, rel=1e-3)), (model, value, cell)

@@ -584,7 +584,7 @@ def test_coverage_guarantee(run, tmp_path):
     options = ("--target", "kind", "--out", tmp_path / "m", "--coverage", "0.9", *FEW)
     done = run("train", tmp_path / "train.csv", *options)
     assert done.code == 0, done.err
-    assert "100 rows for a coverage of 0.9" in done.out
+    assert "calibrated on 100 rows" in done.out
     assert "guaranteed" in done.out
     conformal = load(tmp_path / "m").calibration.conformal
     assert (len(conformal.scores), conformal.coverage, conformal.by) == (100, 0.9, None)
