@@ -179,7 +179,7 @@ def normed(pairs, scale, shift):
     """An affine map of the radii, and their absolute value."""
     center, radius = pairs.unbind(1)
     after = torch.stack((center, radius * scale + shift), 1)
-    return _PositiveRadius.apply(after)
+    return _PositiveRadius.apply(after, pairs.detach(), scale, shift)
 
 
 def test_zero_radius_has_a_gradient():

@@ -100,9 +100,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         weight, bias, mean, variance = packed
         if mean is None or variance is None:
             return None
-        scale = torch.rsqrt(variance + self.eps)
-        scale = scale if weight is None else scale * weight
-        shift = -mean * scale if bias is None else bias - mean * scale
+        scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
         return scale.view(2, -1), shift.view(2, -1)
 
     def _packed(self) -> Sequence[Any]:
@@ -120,11 +118,22 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _as_one(self, center_radius: Tensor, by_batch: bool, share: float) -> Tensor:
         """Apply one batch norm to center and radius, and the absolute value in paper mode."""
-        channels = center_radius.flatten(1, 2)
-        result = self._batch_norm(channels, self._packed(), share, by_batch).unflatten(1, (2, -1))
+        weight, bias, mean, variance = self._packed()
+        if by_batch and share == 0:
+            mean = variance = None
+        result, batch_mean, inverse = torch.native_batch_norm(
+            center_radius.flatten(1, 2), weight, bias, mean, variance, by_batch, share, self.eps
+        )
+        result = result.unflatten(1, (2, -1))
         if self.mode != "paper":
             return result
-        positive: Tensor = _PositiveRadius.apply(result)
+        if not by_batch and mean is not None and variance is not None:
+            batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
+        maps = [
+            _per_channel(t.detach()[self.num_features :], center_radius[:, 0])
+            for t in _affine_map(batch_mean, inverse, weight, bias)
+        ]
+        positive: Tensor = _PositiveRadius.apply(result, center_radius, *maps)
         return positive
 
     def _count_batch(self) -> float:
@@ -254,26 +263,36 @@ def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tenso
     return new
 
 
+def _affine_map(
+    mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the scale and the shift of ``(x - mean) * inverse * weight + bias``."""
+    scale = inverse if weight is None else inverse * weight
+    return scale, -mean * scale if bias is None else bias - mean * scale
+
+
 class _PositiveRadius(torch.autograd.Function):
-    """Absolute value of the radii, which only saves their signs."""
+    """Absolute value of the radii; the signs are computed again in the backward pass."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(center_radius: Tensor) -> Tensor:
+    def forward(center_radius: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         result = center_radius.clone()
         result.select(1, 1).abs_()
         return result
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0].select(1, 1) < 0)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (is_negative,) = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        before, scale, shift = ctx.saved_tensors
         of_center, of_radius = gradient.unbind(1)
-        return stack_parts(of_center, torch.where(is_negative, -of_radius, of_radius))
+        normalized = torch.addcmul(shift, before.select(1, 1), scale)
+        sign = torch.copysign(torch.ones_like(of_radius), normalized)
+        return stack_parts(of_center, of_radius * sign), None, None, None
 
 
 def _per_channel(values: Tensor, like: Tensor) -> Tensor:

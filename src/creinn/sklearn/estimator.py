@@ -171,7 +171,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """Predict labels ``(n,)``; see :attr:`creinn.CredalSet.label`."""
-        return self.classes_[self.credal_set(X).label.numpy()]
+        label = self.credal_set(X).label.numpy()
+        return self.classes_[label]
 
     def predict_proba(self, X: Any) -> Array:
         """Predict intersection probabilities ``(n, K)``, in the order of ``classes_``."""
