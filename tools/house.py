@@ -24,7 +24,7 @@ EXCEPTIONS = {"CreINNClassifier": 14}  # the parameters of the scikit-learn esti
 LAZY = Path("__init__.py")  # the lazy names of the package
 
 LIMITS = {
-    "lines": 22_450,
+    "lines": 22_400,
     "characters per line": 52.5,
     "modules": 128,
     "import depth": 16,

@@ -59,7 +59,7 @@ def test_mixed_precision_keeps_float32_weights(results):
     half, whole = mixed["losses"]
     assert half == pytest.approx(whole, rel=0.05)
     assert not mixed["same"]
-    assert mixed["dtypes"] == ["torch.float32", "torch.int64"]
+    assert mixed["dtypes"] == ["torch.float32", "torch.int64", "torch.uint8"]
 
 
 def test_two_processes_train_to_the_result_of_one(results):
