@@ -138,7 +138,10 @@ def test_batch_size_and_missing_values(model):
     prediction = model.predict(x, missing="vacuous")
     assert not prediction.accepted[3]
     small = model.predict(x[:100], batch_size=7, missing="vacuous")
-    assert torch.equal(small.accepted, prediction.accepted[:100])
+    (limit,) = model.calibration.abstention.limits
+    is_clear = (prediction.total[:100] - limit).abs() > 1e-3  # rounding can decide the others
+    assert is_clear.sum() > 50
+    assert torch.equal(small.accepted[is_clear], prediction.accepted[:100][is_clear])
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def test_max_error(run, tables, tmp_path):
     limit = load(m).calibration.abstention.limits[0]
     assert found.accepted.dtype == bool
     assert 0.3 < found.accepted.mean() < 1
-    np.testing.assert_array_equal(found.accepted, limit >= found.TU)
+    found_clearly = found[(found.TU - limit).abs() > 1e-4]  # rounding can decide the others
+    np.testing.assert_array_equal(found_clearly.accepted, limit >= found_clearly.TU)
     assert "conformal_set" not in found
 
     out, page = tmp_path / "e.json", tmp_path / "r.html"
