@@ -7,9 +7,11 @@ with relative radii, and ``registry`` contains the families of layers.
 
 # fmt: off
 # ruff: noqa: I001
+import sys
+
 from torch.nn import Module, ModuleList, Sequential
 
-from creinn.nn import functional
+from creinn.nn import functional, relative
 from creinn.nn.activation import (
     ELU, GELU, SELU, Hardswish, Hardtanh, LeakyReLU, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softplus,
     Tanh,
@@ -23,3 +25,7 @@ from creinn.nn.pooling import (
     AvgPool2d, Dropout, Dropout1d, Dropout2d, Flatten, Identity, MaxPool1d, MaxPool2d,
     ReflectionPad2d, ReplicationPad2d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 )
+from creinn.nn.registry import register_family
+
+register_family("interval", sys.modules[__name__])
+register_family("relative", relative)

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from creinn import nn as inn
-from creinn.nn import relative
+from creinn.nn import activation, affine, batchnorm, pooling
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 
@@ -22,17 +21,16 @@ Family = Any  # a module or other namespace with layers named as in torch.nn
 
 LAYERS: frozenset[str] = frozenset(
     name
-    for name, value in vars(inn).items()
-    if inspect.isclass(value)
-    and value.__module__.startswith(inn.__name__)
-    and hasattr(torch.nn, name)
+    for module in (activation, affine, batchnorm, pooling)
+    for name, value in vars(module).items()
+    if inspect.isclass(value) and value.__module__ == module.__name__ and hasattr(torch.nn, name)
 )
 """The names of the layers that have an interval version."""
 
 INTERVAL_FAMILIES: tuple[str, ...] = ("interval", "relative")
 """The families of interval layers."""
 
-_FAMILIES: dict[str, Family] = {"ordinary": torch.nn, "interval": inn, "relative": relative}
+_FAMILIES: dict[str, Family] = {"ordinary": torch.nn}
 _IGNORED = {"device", "dtype", "min_value", "max_value"}  # the last two are deprecated in torch
 
 
@@ -64,8 +62,8 @@ def family_of(layer: torch.nn.Module) -> str | None:
     """Return the name of the family of a layer, or None if its class is unknown.
 
     Example:
-        >>> family_of(inn.ReLU()), family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
-        ('interval', 'ordinary', None)
+        >>> family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
+        ('ordinary', None)
     """
     kind = type(layer)
     if kind.__name__ in LAYERS:
@@ -79,7 +77,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
     """Return the constructor arguments of a known layer, without ``device`` and ``dtype``.
 
     Example:
-        >>> arguments(inn.Linear(3, 2))
+        >>> arguments(affine.Linear(3, 2))
         {'in_features': 3, 'out_features': 2, 'bias': True}
     """
     if family_of(layer) is None:

@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Module, ModuleList, Parameter, Sequential  # noqa: F401
 
-from creinn import nn as inn
 from creinn.interval import Interval
 from creinn.nn import affine
 from creinn.nn._operations import Operation, interval_version
 from creinn.nn._product import relative_affine
+from creinn.nn.activation import *  # noqa: F403
+from creinn.nn.batchnorm import *  # noqa: F403
+from creinn.nn.pooling import *  # noqa: F403
 
 MAX_RELATIVE_RADIUS = 1 - 2**-8
 """Largest relative radius, which is exact in all floating dtypes."""
@@ -83,9 +85,3 @@ class Linear(RelativeParameters, affine.Linear):
 Conv1d = interval_version(RelativeParameters, affine.Conv1d)
 Conv2d = interval_version(RelativeParameters, affine.Conv2d)
 Conv3d = interval_version(RelativeParameters, affine.Conv3d)
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(inn, name)
