@@ -77,7 +77,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
     """Return the constructor arguments of a known layer, without ``device`` and ``dtype``.
 
     Example:
-        >>> arguments(affine.Linear(3, 2))
+        >>> arguments(torch.nn.Linear(3, 2))
         {'in_features': 3, 'out_features': 2, 'bias': True}
     """
     if family_of(layer) is None:
@@ -98,7 +98,7 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
         ValueError: If the family, the class or an argument is unknown.
 
     Example:
-        >>> build_layer("interval", "Linear", {"in_features": 3, "out_features": 2, "bias": False})
+        >>> build_layer("ordinary", "Linear", {"in_features": 3, "out_features": 2, "bias": False})
         Linear(in_features=3, out_features=2, bias=False)
     """
     kind = getattr(family(family_name), class_name, None) if class_name in LAYERS else None
