@@ -54,7 +54,7 @@ def test_invalid_coverage_inputs_raise():
         set_coverage([[1, 0]], [0])
     with pytest.raises(ValueError, match="row"):
         set_coverage(np.zeros((0, 3), bool), [])
-    with pytest.raises(ValueError, match="row 0"):
+    with pytest.raises(ValueError, match=r"\(0,\)"):
         set_coverage([[True, False]], [2])
     with pytest.raises(ValueError, match=r"\(samples,\)"):
         binomial_share([])
@@ -124,8 +124,8 @@ def test_mismatched_sets_and_labels_raise():
         set_decisions(sets, [0.0, 1.0])
     with pytest.raises(TypeError, match="bool"):
         set_decisions(sets, [True, False])
-    with pytest.raises(ValueError, match="row 1"):
+    with pytest.raises(ValueError, match=r"\(1,\)"):
         set_decisions([[True, False], [False, False]], [0, 1])
     for label in (-1, 2):
-        with pytest.raises(ValueError, match="row 1"):
+        with pytest.raises(ValueError, match=r"\(1,\)"):
             set_decisions(sets, [0, label])

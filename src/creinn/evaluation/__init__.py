@@ -1,11 +1,8 @@
 """Metrics for the evaluation of predictions.
 
-The inputs are NumPy arrays, torch tensors or lists, and the outputs are floats or NumPy arrays. An
-uncertainty score is a number for each sample, which is higher if the prediction is less certain. A
-set of classes is a row of a boolean mask. ``summary`` computes all metrics of a prediction.
-
-Every metric raises a ``TypeError`` for a wrong dtype, and a ``ValueError`` for empty arrays, shapes
-that do not match, and numbers that are not valid, with the first such number.
+The inputs are arrays, tensors or lists. An uncertainty score is a number for each sample, which is
+higher if the prediction is less certain. A set of classes is a row of a boolean mask. Every metric
+raises a ``TypeError`` for a wrong dtype, and a ``ValueError`` for wrong shapes or numbers.
 """
 
 # fmt: off

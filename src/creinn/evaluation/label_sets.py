@@ -5,20 +5,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from creinn.evaluation.checks import as_labels, as_mask
+from creinn.evaluation.checks import as_labels, as_mask, require
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """The default values of the coverage for a plot."""
 
 
 class SetDecisions(NamedTuple):
-    """Result of :func:`set_decisions`."""
+    """Accuracy of sets of classes."""
 
-    coverage: float  # fraction of the sets that contain the true class
+    coverage: float  # fraction of the sets with the true class
     size: float  # mean number of classes in a set
-    single: float  # fraction of the sets that have only one class
-    single_accuracy: float | None  # accuracy of these sets, or None if there are none
-    discounted: float  # discounted accuracy, where a set of m classes has the weight 1/m
+    single: float  # fraction of the sets with one class
+    single_accuracy: float | None  # accuracy of these sets, if there are any
+    discounted: float  # accuracy, where a set of m classes has the weight 1/m
 
 
 class Share(NamedTuple):
@@ -31,21 +31,21 @@ class Share(NamedTuple):
 
 
 class SetCoverage(NamedTuple):
-    """Result of :func:`set_coverage`."""
+    """Coverage of sets of classes."""
 
-    all: Share  # coverage of all rows
+    all: Share
     size: float  # mean number of classes in a set
-    empty: float  # fraction of the sets that are empty
-    full: float  # fraction of the sets that contain all classes
-    by_size: dict[int, Share]  # coverage for each size of a set
-    by_class: dict[int, Share]  # coverage for each true class
+    empty: float  # fraction of empty sets
+    full: float  # fraction of sets with all classes
+    by_size: dict[int, Share]
+    by_class: dict[int, Share]
 
 
 def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     """Compute the coverage, the mean size and the accuracy of non-empty sets of classes.
 
     Args:
-        classes: Boolean mask ``(samples, classes)``, as from :meth:`creinn.CredalSet.classes`.
+        classes: Boolean mask, as from :meth:`creinn.CredalSet.classes`.
         labels: True classes ``(samples,)``.
 
     Example:
@@ -53,8 +53,7 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
         SetDecisions(coverage=1.0, size=1.5, single=0.5, single_accuracy=1.0, discounted=0.75)
     """
     _, _, covered, size = _compare(classes, labels)
-    if not size.all():
-        raise ValueError(f"The set in row {size.argmin()} is empty. Each set needs a class.")
+    require(size > 0, size, "the number of classes in a set must be > 0", "Use set_coverage.")
     single = size == 1
     return SetDecisions(
         coverage=float(covered.mean()),
@@ -66,7 +65,7 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
 
 
 def set_coverage(classes: Any, labels: Any) -> SetCoverage:
-    """Compute the fraction of the sets that contain the true class, also by size and by class.
+    """Compute the coverage of sets, also by size and by class.
 
     The arguments are those of :func:`set_decisions`, but the sets can be empty.
 
@@ -87,7 +86,7 @@ def set_coverage(classes: Any, labels: Any) -> SetCoverage:
 
 
 def binomial_share(covered: Any) -> Share:
-    """Compute the fraction of true values with the interval of Clopper and Pearson (1934).
+    """Compute the fraction of true values; Clopper and Pearson (1934).
 
     Example:
         >>> share = binomial_share([True] * 9 + [False])
@@ -97,13 +96,12 @@ def binomial_share(covered: Any) -> Share:
     from scipy.stats import binomtest
 
     hits = as_mask(covered, "covered")
-    test = binomtest(int(hits.sum()), len(hits))
-    interval = test.proportion_ci(confidence_level=0.95, method="exact")
-    return Share(len(hits), float(hits.mean()), float(interval.low), float(interval.high))
+    low, high = binomtest(int(hits.sum()), len(hits)).proportion_ci(0.95, method="exact")
+    return Share(len(hits), float(hits.mean()), float(low), float(high))
 
 
 def _compare(classes: Any, labels: Any) -> tuple[npt.NDArray[Any], ...]:
-    """Return the sets, the labels, whether each set has its label, and the sizes of the sets."""
+    """Return the sets, the labels, whether the labels are covered, and the sizes."""
     sets = as_mask(classes, "classes", ndim=2)
     truth = as_labels(labels, sets.shape[1], len(sets))
     return sets, truth, sets[np.arange(len(sets)), truth], sets.sum(1)

@@ -13,8 +13,7 @@ _BINS = 15  # as in Guo et al. (2017)
 class Reliability(NamedTuple):
     """Predictions in bins of the probability of the predicted class.
 
-    A bin contains its upper edge, but not its lower edge. ``confidence`` and ``accuracy`` are NaN
-    for empty bins.
+    A bin contains its upper edge, but not its lower edge. Means are NaN for empty bins.
     """
 
     edges: Numbers
@@ -26,11 +25,11 @@ class Reliability(NamedTuple):
 def log_loss(probabilities: Any, labels: Any) -> float:
     r"""Compute the mean of :math:`-\ln p_y`.
 
-    Probabilities are clipped to at least 2.2e-16, so that the loss of a sample is at most 36.04.
+    Probabilities are clipped to at least 2.2e-16, so the loss of a sample is at most 36.04.
 
     Args:
-        probabilities: Distributions with shape ``(samples, classes)``.
-        labels: True classes with shape ``(samples,)``.
+        probabilities: Distributions ``(samples, classes)``.
+        labels: True classes ``(samples,)``.
 
     Example:
         >>> round(log_loss([[0.5, 0.5], [0.25, 0.75]], [0, 0]), 4)  # (ln 2 + ln 4) / 2
@@ -60,10 +59,10 @@ def reliability(
     """Compute the accuracy in bins of the probability of the predicted class.
 
     Args:
-        probabilities: Distributions with shape ``(samples, classes)``.
-        labels: True classes with shape ``(samples,)``.
+        probabilities: Distributions ``(samples, classes)``.
+        labels: True classes ``(samples,)``.
         bins: Number of bins of equal width.
-        predicted: Predicted classes. The default is the first most probable class of each row.
+        predicted: Predicted classes; by default the most probable ones.
 
     Example:
         >>> p = [[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
@@ -92,8 +91,8 @@ def expected_calibration_error(
 ) -> float:
     """Compute the expected calibration error of Guo et al. (2017).
 
-    This is the mean of ``|accuracy - confidence|`` of the bins, weighted by the number of samples.
-    The arguments are those of :func:`reliability`.
+    This is the mean of ``|accuracy - confidence|`` of the bins in :func:`reliability`, weighted by
+    the number of samples.
 
     Example:
         >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1])
@@ -104,7 +103,7 @@ def expected_calibration_error(
 
 
 def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
-    """Compute the confusion matrix, with a row per true class and a column per predicted class.
+    """Compute the confusion matrix with a row per true class.
 
     Example:
         >>> confusion([0, 1, 1], [0, 0, 1], classes=2).tolist()

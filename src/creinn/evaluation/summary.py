@@ -14,7 +14,6 @@ from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
 from creinn.evaluation.label_sets import SetCoverage, SetDecisions, set_coverage, set_decisions
 from creinn.evaluation.scores import brier, expected_calibration_error, log_loss
-from creinn.evaluation.uncertainty import AccuracyRejection, OODDetection, RelativeIncrease
 
 MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
 """Uncertainties, and their names in tables."""
@@ -46,26 +45,21 @@ def means(prediction: Any) -> dict[str, float]:
     return found
 
 
-def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
+def rejection(prediction: Any, labels: Any) -> dict[str, uncertainty.AccuracyRejection]:
     """Compute the accuracy-rejection curve of each uncertainty."""
     correct = as_numpy(prediction.label) == as_numpy(labels)
-    scores = uncertainties(prediction)
-    return {
-        name: uncertainty.accuracy_rejection(values, correct) for name, values in scores.items()
-    }
+    scores = uncertainties(prediction).items()
+    return {name: uncertainty.accuracy_rejection(values, correct) for name, values in scores}
 
 
-def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
+def detection(inside: Any, outside: Any) -> dict[str, uncertainty.OODDetection]:
     """Compute how well each uncertainty detects the rows of ``outside``."""
     known, foreign = uncertainties(inside), uncertainties(outside)
     return {name: uncertainty.ood_detection(known[name], foreign[name]) for name in MEASURES}
 
 
-def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
-    """Compute the relative increase of each uncertainty compared with ``base``.
-
-    The value is ``None`` if the uncertainty of ``base`` is 0 for all rows.
-    """
+def increase(prediction: Any, base: Any) -> dict[str, uncertainty.RelativeIncrease | None]:
+    """Compute the increase of each uncertainty, or ``None`` if ``base`` is 0 for all rows."""
     shifted, known = uncertainties(prediction), uncertainties(base)
     known = {name: np.where(values < _RESOLUTION, 0, values) for name, values in known.items()}
     return {
@@ -75,15 +69,17 @@ def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
 
 
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
-    """Compute the metrics of the sets of classes, or ``None`` without a credal set."""
-    is_credal = isinstance(prediction, CredalSet)
-    return set_decisions(prediction.classes(rule), labels) if is_credal else None
+    """Compute the metrics of the sets of classes, or ``None`` without credal sets."""
+    if not isinstance(prediction, CredalSet):
+        return None
+    return set_decisions(prediction.classes(rule), labels)
 
 
 def set_size(prediction: Any, rule: str) -> float | None:
-    """Compute the mean number of classes in a set, or ``None`` without a credal set."""
-    is_credal = isinstance(prediction, CredalSet)
-    return float(prediction.classes(rule).sum(-1).double().mean()) if is_credal else None
+    """Compute the mean number of classes in a set, or ``None`` without credal sets."""
+    if not isinstance(prediction, CredalSet):
+        return None
+    return float(prediction.classes(rule).sum(-1).double().mean())
 
 
 def has_conformal_sets(prediction: Any) -> bool:
@@ -101,8 +97,5 @@ def accepted(prediction: Any) -> Any:
 
 
 def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:
-    """Compute the coverage of the conformal sets of a calibrated model.
-
-    The nominal coverage is ``nominal``, or else the coverage of the calibration.
-    """
+    """Compute the coverage of the conformal sets, by default at the calibrated coverage."""
     return set_coverage(prediction.classes("conformal", nominal), labels)

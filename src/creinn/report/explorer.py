@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import summary
-from creinn.evaluation.checks import as_numpy, as_scores
+from creinn.evaluation.checks import as_numbers, as_numpy
 from creinn.report.page import data_uri
 from creinn.report.theme import render, require
 
@@ -80,7 +80,7 @@ def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[n
         >>> len(chosen), 1 in chosen, 3 in chosen
         (4, True, True)
     """
-    scores = as_scores(score, "score")
+    scores = as_numbers(score, "score", ndim=1)
     if len(scores) <= most:
         return np.arange(len(scores))
     order = np.argsort(-scores, kind="stable")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creinn.evaluation import AccuracyRejection, Reliability
-from creinn.evaluation.checks import Numbers, as_numpy, as_scores
+from creinn.evaluation.checks import Numbers, as_numbers, as_numpy
 from creinn.report.page import Side
 from creinn.report.theme import FAINT, PALETTE, color, plotly, render, require, translucent
 
@@ -86,7 +86,7 @@ def score_histograms(
     drawings = []
     for model, by_group in scores.items():
         require(by_group, f"scores[{model!r}]")
-        values = {group: as_scores(of, f"{model}, {group}") for group, of in by_group.items()}
+        values = {group: as_numbers(of, f"{model}, {group}", 1) for group, of in by_group.items()}
         edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins)
         drawing = figure(model, barmode="overlay", bargap=0, xaxis=x_axis, yaxis=y_axis)
         for group, value in values.items():
