@@ -155,16 +155,9 @@ def _known_classes(name: Any) -> dict[str, Any]:
     """Return the classes that can be saved; baselines are imported only for other names."""
     known: dict[str, Any] = {"CreINN": CreINN, "Ensemble": Ensemble}
     if name not in known:
-        from creinn.baselines.bnn import BNN
-        from creinn.baselines.crerl import CreRL
-        from creinn.baselines.deep_ensemble import DeepEnsemble
-        from creinn.baselines.effcre import EffCre
-        from creinn.baselines.fsvi import FSVI
-        from creinn.baselines.laplace import LaplaceBNN
-        from creinn.baselines.snn import SNN
+        from creinn.baselines.registry import CLASSES
 
-        baselines = (SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre, CreRL)
-        known |= {kind.__name__: kind for kind in baselines}
+        return CLASSES
     return known
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.fusion import fuse_linear_bn_eval
 
 from creinn.baselines import FSVI
 from creinn.baselines import fsvi as module
-from creinn.baselines.bnn import inverse_softplus
+from creinn.baselines.bayesian_layers import inverse_softplus
 from creinn.saving import load, save
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch.distributions import Dirichlet
+from torch.nn.utils.fusion import fuse_linear_bn_eval
 
 from creinn.baselines import DirichletPredictive, LaplaceBNN, Predictive
 from creinn.baselines.laplace import MAX_CONCENTRATION, PRIOR_PRECISIONS, Kronecker, laplace_bridge
@@ -282,10 +283,7 @@ def trained_with_norm(bias: bool = True, steps: int = 30) -> LaplaceBNN:
 def without_norm(model: LaplaceBNN) -> LaplaceBNN:
     """Return a model with the norm folded into the last layer."""
     network = copy.deepcopy(model.network)
-    weight, bias = model._folded()
-    network[2] = torch.nn.Linear(6, 3, dtype=torch.float64)
-    network[2].weight.copy_(weight)
-    network[2].bias.copy_(bias)
+    network[2] = fuse_linear_bn_eval(network[2].eval(), copy.deepcopy(model.norm).eval())
     return LaplaceBNN(network).double()
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from creinn.baselines import flipout, local_reparameterization
-from creinn.baselines.bnn import BNN, INITIAL_STD, GaussianWeights, inverse_softplus
+from creinn.baselines.bayesian_layers import INITIAL_STD, GaussianWeights, inverse_softplus
+from creinn.baselines.bnn import BNN
 from creinn.numerics import safe_sqrt
 
 FAMILIES = {"local_reparameterization": local_reparameterization, "flipout": flipout}
@@ -114,7 +115,8 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
     y = (y - y.mean(0)) / y.std(0)
     correlation = torch.einsum("cio,cjo->oij", y, y) / len(y)
     off = correlation - torch.eye(8)
-    assert off.abs().max() < 5 / 2000**0.5
+    # rows share the sizes of the perturbation, so the second moment of a product is up to 3
+    assert off.abs().max() < 5 * (3 / 2000) ** 0.5
     shared = torch.stack(
         [
             layer.affine(x, layer.weight + layer.weight_std * torch.randn_like(layer.weight), None)

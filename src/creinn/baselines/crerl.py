@@ -7,7 +7,7 @@ likelihood on the training data is at least :math:`\alpha`:
 
 Every other member starts from new weights and a bias towards one class, and is trained until its
 relative likelihood reaches a threshold. The thresholds are equally spaced between :math:`\alpha`
-and 1. The credal set of a row has the smallest and the largest probabilities of the members.
+and 1. The bounds of a credal set are the extremes of the probabilities of the members.
 """
 
 import copy
@@ -25,6 +25,7 @@ from creinn.classifier.base import Classifier, Labelled, common_classes, evaluat
 from creinn.classifier.network import find_logits_layer
 from creinn.credal.credal_set import CredalSet
 from creinn.distributed import world_size
+from creinn.numerics import check_share
 
 BATCH, EVALUATION_BATCH = 128, 1024
 MIN_STEPS = 3000  # of training, if the threshold is not reached before
@@ -34,8 +35,8 @@ STEPS = 8  # of the bisection between the weights before and after a pass
 class CreRL(Classifier):
     """Ensemble of plausible networks, with credal sets.
 
-    The predictions of an untrained model are sets with a single distribution, those of the first
-    member. The training data must fit into memory.
+    An untrained model predicts sets with the single distribution of the first member. The training
+    data must fit into the memory of the device.
 
     Args:
         members: Two or more networks of the same architecture. The weights of all except the first
@@ -46,9 +47,6 @@ class CreRL(Classifier):
         passes: The largest number of passes over the training data for a member, or more if they
             are less than 3,000 steps. A member that does not reach its threshold is replaced by a
             copy of the first one, with a warning.
-
-    Raises:
-        ValueError: If there are fewer than two members, or if ``alpha`` is not in (0, 1).
     """
 
     prediction_type = CredalSet
@@ -65,9 +63,7 @@ class CreRL(Classifier):
         super().__init__()
         if len(members) < 2:
             raise ValueError(f"CreRL needs at least 2 members, got {len(members)}.")
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}.")
-        self.alpha, self.tilt = alpha, tilt
+        self.alpha, self.tilt = check_share("alpha", alpha), tilt
         self.learning_rate, self.passes = learning_rate, passes
         self.num_classes = common_classes(members)
         self.members = torch.nn.ModuleList(members)
@@ -107,30 +103,26 @@ class CreRL(Classifier):
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Train all members except the first one."""
-        batches = [(check_tensor(x), y) for x, y in data]
+        like = next(self.parameters())
+        batches = [(check_tensor(x).to(like), y.to(like.device)) for x, y in data]
         x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
-        reference = log_likelihood(self.members[0], x, y)
         first, *others = self.members
+        reference = log_likelihood(first, x, y)
         for number, member in enumerate(others):
             threshold = self.alpha + (1 - self.alpha) * number / len(others)
             initialize(member, number % self.num_classes, self.tilt)
             if not self._fit_member(member, x, y, reference + math.log(threshold)):
                 member.load_state_dict(first.state_dict())
                 warnings.warn(
-                    f"Member {number + 1} of CreRL has a relative likelihood below {threshold:.3g} "
-                    f"after {self.passes} passes, and is replaced by the first member. Use more "
-                    "passes, a larger learning rate, or a smaller tilt.",
+                    f"Member {number + 1} of CreRL is replaced by the first one: after "
+                    f"{self.passes} passes, its relative likelihood is below {threshold:.3g}. Use "
+                    "more passes, a larger learning rate, or a smaller tilt.",
                     stacklevel=2,
                 )
         self.fitted.fill_(True)
 
-    def relative_likelihoods(self, x: Tensor, y: Tensor) -> list[float]:
-        """Return the relative likelihood of each member on the rows."""
-        found = [log_likelihood(member, x, y) for member in self.members]
-        return [math.exp(value - found[0]) for value in found]
-
     def _fit_member(self, member: Any, x: Tensor, y: Tensor, least: float) -> bool:
-        """Train a member until its log-likelihood is at least ``least``; False if it is not."""
+        """Train a member, and return whether its log-likelihood reaches ``least``."""
         optimizer = torch.optim.Adam(member.parameters(), self.learning_rate)
         for _ in range(max(self.passes, MIN_STEPS * BATCH // len(y))):
             before = copy.deepcopy(member.state_dict())
@@ -144,12 +136,9 @@ class CreRL(Classifier):
 @torch.no_grad()
 def log_likelihood(member: Any, x: Tensor, y: Tensor) -> float:
     """Return the mean log-likelihood of the rows, in eval mode."""
-    like, total = next(member.parameters()), 0.0
     with evaluating(member):
-        for rows, target in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
-            logs = member(rows.to(like)).log_samples[0].double()
-            total -= float(F.nll_loss(logs, target.to(logs.device), reduction="sum"))
-    return total / len(y)
+        logs = torch.cat([member(rows).log_samples[0] for rows in x.split(EVALUATION_BATCH)])
+    return -float(F.nll_loss(logs.double(), y))
 
 
 @torch.no_grad()
@@ -160,7 +149,7 @@ def initialize(member: SNN, preferred: int, tilt: float) -> None:
             reset()
     bias: Any = member.norm.bias if member.logit_norm else find_logits_layer(member.network).bias
     if bias is None:
-        raise ValueError("CreRL needs a bias of the layer of the logits, but it has none.")
+        raise ValueError("CreRL needs a bias in the layer of the logits, which has none.")
     if member.num_logits == 1:
         bias += tilt if preferred else -tilt
     else:
@@ -170,12 +159,11 @@ def initialize(member: SNN, preferred: int, tilt: float) -> None:
 @torch.enable_grad()
 def _train_pass(member: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
     """Update a member for each batch of a random order of the rows."""
-    like = next(member.parameters())
     member.train()
     for index in torch.randperm(len(y), device=y.device).split(BATCH):
         if len(index) > 1 or len(y) == 1:  # batch norm needs two rows
             optimizer.zero_grad()
-            _, loss = member.batch_loss(x[index].to(like), y[index].to(like.device), None)
+            _, loss = member.batch_loss(x[index], y[index], None)
             loss.backward()
             optimizer.step()
     member.eval()
@@ -186,19 +174,14 @@ def _move_back(
 ) -> None:
     """Move the weights towards those before the last pass while they are plausible."""
     after = copy.deepcopy(member.state_dict())
+
+    def move(share: float) -> None:  # integers are those after the pass
+        for name, value in member.state_dict().items():
+            if value.is_floating_point():
+                torch.lerp(before[name], after[name], share, out=value)
+
     low, high = 0.0, 1.0
     for _ in range(STEPS):
-        middle = (low + high) / 2
-        member.load_state_dict(_between(before, after, middle))
+        move(middle := (low + high) / 2)
         low, high = (low, middle) if log_likelihood(member, x, y) >= least else (middle, high)
-    member.load_state_dict(_between(before, after, high))
-
-
-def _between(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], share: float
-) -> dict[str, Tensor]:
-    """Interpolate the weights linearly; whole numbers are those after the pass."""
-    return {
-        name: torch.lerp(before[name], end, share) if end.is_floating_point() else end
-        for name, end in after.items()
-    }
+    move(high)

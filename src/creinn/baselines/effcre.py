@@ -1,8 +1,7 @@
 r"""Efficient credal prediction by decalibration (EffCre, Hofman et al. 2026).
 
-The method needs one trained network and no further training. The logit of one class is shifted by a
-constant. All shifts are plausible whose relative likelihood on the training data is at least
-:math:`\alpha`:
+The method needs one trained network. It shifts the logit of one class by a constant. All shifts are
+plausible whose relative likelihood on the training data is at least :math:`\alpha`:
 
 .. math::
     \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(z_i + c\, e_k) - \log p_{y_i}(z_i)\Bigr) \ge \alpha
@@ -38,9 +37,6 @@ class EffCre(SNN):
         network: A module that returns logits of shape ``(N, K)``.
         alpha: The smallest relative likelihood of a shift, in (0, 1].
         num_logits, logit_norm: See :class:`creinn.baselines.SNN`.
-
-    Raises:
-        ValueError: If ``alpha`` is not in (0, 1].
     """
 
     prediction_type = CredalSet
@@ -86,10 +82,7 @@ class EffCre(SNN):
 def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
     """Return the smallest and the largest plausible shift of each class, of shape ``(2, K)``.
 
-    Args:
-        logs: Log-probabilities ``(N, K)`` of the training rows of this process.
-        target: Their classes ``(N,)``.
-        alpha: The smallest relative likelihood.
+    The log-probabilities ``(N, K)`` and classes ``(N,)`` are those of the rows of this process.
     """
     logs = logs.double()
     others = torch.stack(logsumexp_others(logs)).sum(0)
@@ -97,10 +90,8 @@ def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
 
     def gain(shift: Tensor) -> Tensor:
         """Return the change of the mean log-likelihood for one shift of each class."""
-        change = torch.logaddexp(
-            others, logs + shift
-        )  # of the normaliser, which is 0 without shift
-        return (counts * shift - all_sum(change.sum(0))) / counts.sum()
+        normalizers = all_sum(torch.logaddexp(others, logs + shift).sum(0))  # 0 without shift
+        return (counts * shift - normalizers) / counts.sum()
 
     inside = logs.new_zeros(2, logs.shape[1])
     outside = LARGEST_SHIFT * logs.new_tensor([[-1.0], [1.0]]).expand_as(inside)
@@ -124,10 +115,10 @@ def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Ten
         largest: The largest shift of each class, at least 0.
     """
     others = torch.stack(logsumexp_others(logs)).sum(0)
-    norms = [torch.logaddexp(others, logs + shift) for shift in (smallest, largest)]
-    own = [logs + shift - norm for shift, norm in zip((smallest, largest), norms, strict=True)]
-    lower = torch.minimum(own[0], logs - _max_of_others(norms[1]))
-    upper = torch.maximum(own[1], logs + _max_of_others(-norms[0]))
+    reduced, raised = logs + smallest, logs + largest
+    least, most = torch.logaddexp(others, reduced), torch.logaddexp(others, raised)
+    lower = torch.minimum(reduced - least, logs - _max_of_others(most))
+    upper = torch.maximum(raised - most, logs + _max_of_others(-least))
     return lower.exp(), upper.exp().clamp_max(1)
 
 

@@ -15,12 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.baselines.bnn import BNN, INITIAL_STD, inverse_softplus
-from creinn.baselines.snn import add_bias_column, check_tensor
+from creinn.baselines.bayesian_layers import initial_rho
+from creinn.baselines.bnn import BNN
+from creinn.baselines.snn import check_tensor, last_layer
 from creinn.classifier.base import Labelled, evaluating
-from creinn.classifier.network import features_and_logits, find_logits_layer
+from creinn.classifier.network import find_logits_layer
 from creinn.distance.class_statistics import Sample
-from creinn.numerics import safe_sqrt
+from creinn.numerics import check_integers, safe_sqrt
 
 JITTER = 1e-4
 """Fraction of the prior variance that is added to both covariances to make them regular."""
@@ -30,20 +31,16 @@ class FSVI(BNN):
     """Network with a Gaussian last layer and a Gaussian prior over functions.
 
     Args:
-        network: An ordinary module that returns logits and ends in a ``Linear`` layer. The
-            parameters of this layer are the means.
+        network: A module that returns logits and ends in a ``Linear`` layer, whose parameters are
+            the means.
         samples: The number of functions that are sampled for a prediction.
         context: The source of the context points: ``"train"`` for the training inputs, or a
             tensor of inputs. It may be None if the model is not trained.
         context_points: The number ``M`` of context points at each step.
-        prior_std: The standard deviation of the prior. The logits are independent under the prior
-            and have the mean zero.
+        prior_std: The standard deviation of the logits under the prior. They are independent and
+            have the mean zero.
         **options: Other arguments of :class:`creinn.baselines.BNN`. The parameters of the batch
             norm are not random.
-
-    Raises:
-        ValueError: If the context is unknown, a number is out of range, or the network has no
-            ``Linear`` layer.
     """
 
     def __init__(
@@ -58,18 +55,16 @@ class FSVI(BNN):
         super().__init__(network, samples, prior_std, **options)
         if isinstance(context, str) and context != "train":
             raise ValueError(f"Unknown context {context!r}. Use 'train' or a tensor of inputs.")
-        if context_points < 1:
-            raise ValueError(f"context_points must be at least 1, got {context_points}.")
+        check_integers(context_points=context_points)
         self.context, self.context_points = context, context_points
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
         """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
-        self.rho = torch.nn.ParameterList()
-        for p in find_logits_layer(self.network).parameters():
-            fan_in = p[0].numel() if p.ndim > 1 else len(p)
-            rho = inverse_softplus(INITIAL_STD / math.sqrt(fan_in))
-            self.rho.append(torch.nn.Parameter(torch.full_like(p, rho)))
+        self.rho = torch.nn.ParameterList(
+            torch.full_like(p, initial_rho(p[0].numel() if p.ndim > 1 else len(p)))
+            for p in find_logits_layer(self.network).parameters()
+        )
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of the constructor; ``context`` is None if it is a tensor."""
@@ -97,8 +92,7 @@ class FSVI(BNN):
 
     def draw_logits(self, x: Tensor, count: int) -> Tensor:
         """Return samples of the logits ``(count, N, K)``, which are independent between rows."""
-        features, logits = features_and_logits(self.network, x)
-        features = add_bias_column(features, len(self.rho) == 2)
+        features, logits = last_layer(self.network, x, len(self.rho) == 2)
         std = safe_sqrt(features.square() @ self._variances().T)
         return logits + std * std.new_empty((count, *std.shape)).normal_()
 
@@ -110,8 +104,8 @@ class FSVI(BNN):
         """Return ``context_points`` random inputs."""
         if self._pool is None:
             raise RuntimeError(
-                "The model has no context points. Set context= in the constructor to train it, or "
-                "call model.before_training(batches, epochs) if they are training inputs."
+                "The model has no context points. Pass context= to the constructor, or call "
+                "model.before_training(batches, epochs)."
             )
         chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
         return self._pool[chosen].to(self.rho[0])
@@ -131,9 +125,8 @@ class FSVI(BNN):
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``."""
         with evaluating(self):
-            features, logits = features_and_logits(self.network, x)
+            features, logits = last_layer(self.network, x, len(self.rho) == 2)
             mean = self.norm(logits).T
-        features = add_bias_column(features, len(self.rho) == 2)
         covariance = torch.einsum("md,kd,nd->kmn", features, self._variances(), features)
         if isinstance(self.norm, torch.nn.BatchNorm1d):
             assert self.norm.running_var is not None
@@ -143,5 +136,4 @@ class FSVI(BNN):
 
     def _variances(self) -> Tensor:
         """Return the variances of the weight and the bias as a matrix ``(K, D)``."""
-        variances = [F.softplus(rho).square() for rho in self.rho]
-        return torch.cat([v if v.ndim == 2 else v.unsqueeze(1) for v in variances], 1)
+        return torch.cat([F.softplus(rho).square().view(len(rho), -1) for rho in self.rho], 1)

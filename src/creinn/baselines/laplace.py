@@ -1,9 +1,9 @@
 """Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
-This is the method of Hobbhahn, Kristiadi and Hennig (UAI 2022). The network is trained as an
-ordinary network. The posterior of the last layer is approximated by a Gaussian at the trained
-weights, so the distribution of the logits is Gaussian. The Laplace bridge maps it to a Dirichlet
-distribution. Batch norm after the last layer is folded into the layer, which then has a bias.
+This is the method of Hobbhahn, Kristiadi and Hennig (UAI 2022). The posterior of the last layer is
+approximated by a Gaussian at the trained weights, so the distribution of the logits is Gaussian. The
+Laplace bridge maps it to a Dirichlet distribution. Batch norm after the last layer is folded into the
+layer, which then has a bias.
 """
 
 import math
@@ -16,13 +16,15 @@ from torch import Tensor
 from torch.nn.utils.fusion import fuse_linear_bn_weights
 
 from creinn.baselines.predictive import DirichletPredictive, Predictive
-from creinn.baselines.snn import SNN, add_bias_column, check_tensor
+from creinn.baselines.snn import SNN, check_tensor, last_layer
 from creinn.classifier.base import Labelled, evaluating
-from creinn.classifier.network import features_and_logits, find_logits_layer
+from creinn.classifier.network import find_logits_layer
 from creinn.distributed import all_sum
+from creinn.numerics import check_integers
 
 PRIOR_PRECISIONS = torch.logspace(-4, 4, 81, dtype=torch.float64)
 """Grid for the search of the prior precision."""
+MARGINAL: Literal["marginal-likelihood"] = "marginal-likelihood"
 MAX_CONCENTRATION = 1e12
 """Largest sum of the concentrations, which avoids an overflow."""
 
@@ -38,9 +40,6 @@ class LaplaceBNN(SNN):
         normalise: If True, the logits are normalized first; see :func:`laplace_bridge`.
         prior_precision: A number, or ``"marginal-likelihood"`` to use the value that maximizes it.
         num_logits, logit_norm: See :class:`SNN`.
-
-    Raises:
-        ValueError: If there are fewer than 3 logits, or if an option is unknown.
     """
 
     prediction_type = DirichletPredictive
@@ -53,21 +52,19 @@ class LaplaceBNN(SNN):
         network: torch.nn.Module,
         samples: int = 10,
         normalise: bool = True,
-        prior_precision: float | Literal["marginal-likelihood"] = "marginal-likelihood",
+        prior_precision: float | Literal["marginal-likelihood"] = MARGINAL,
         num_logits: int | None = None,
         logit_norm: bool = False,
     ) -> None:
         super().__init__(network, num_logits, logit_norm)
         if self.num_logits < 3:
             raise ValueError(f"BNN-L needs at least 3 logits, got {self.num_logits}.")
-        is_unknown = isinstance(prior_precision, str) and prior_precision != "marginal-likelihood"
-        if is_unknown or not (isinstance(prior_precision, str) or prior_precision > 0):
+        is_number = not isinstance(prior_precision, str)
+        if prior_precision != MARGINAL and not (is_number and prior_precision > 0):
             raise ValueError(
-                "prior_precision must be 'marginal-likelihood' or a number > 0, got "
-                f"{prior_precision!r}."
+                f"prior_precision must be {MARGINAL!r} or a number > 0, got {prior_precision!r}."
             )
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}.")
+        check_integers(samples=samples)
         self.samples, self.normalise, self.prior_precision = samples, normalise, prior_precision
         head: Any = find_logits_layer(network)
         self._has_bias = logit_norm or head.bias is not None
@@ -84,11 +81,22 @@ class LaplaceBNN(SNN):
         mean, covariance = self.logit_distribution(x)
         return DirichletPredictive(laplace_bridge(mean, covariance, self.normalise), self.samples)
 
+    @torch.no_grad()
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Fit the posterior of the last layer to the training data."""
-        self.log_likelihood.zero_()
-        self.curvature.fit(self._batches(data))
-        self.log_likelihood.copy_(all_sum(self.log_likelihood))
+        like: Any = find_logits_layer(self.network).weight
+        likelihood = torch.zeros_like(self.log_likelihood)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            for x, target in data:
+                features, logits = self._last_layer(check_tensor(x).to(like))
+                logs = F.log_softmax(logits, 1)
+                likelihood.sub_(F.nll_loss(logs, target.to(logs.device), reduction="sum"))
+                yield features, logs.exp()
+
+        with evaluating(self):
+            self.curvature.fit(batches())
+        self.log_likelihood.copy_(all_sum(likelihood))
         self.fitted.fill_(True)
         if isinstance(self.prior_precision, str):
             grid = PRIOR_PRECISIONS.to(self.precision)
@@ -98,9 +106,8 @@ class LaplaceBNN(SNN):
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean ``(N, K)`` and the covariance ``(N, K, K)`` of the logits."""
-        features, logits = features_and_logits(self.network, x)
-        features = add_bias_column(features, self._has_bias)
-        return self.norm(logits), self.curvature.covariance(features, self.precision)
+        features, logits = self._last_layer(x)
+        return logits, self.curvature.covariance(features, self.precision)
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
         r"""Return the Laplace approximation of the log marginal likelihood in nats.
@@ -109,30 +116,20 @@ class LaplaceBNN(SNN):
             \log p(D \mid \theta)
             - \tfrac12 (\delta |\theta|^2 + \log\det(H + \delta I) - P \log \delta)
         """
-        parameters = (p.detach() for p in self._folded() if p is not None)
-        squares = torch.stack([p.square().sum() for p in parameters]).sum()
+        head: Any = find_logits_layer(self.network)
+        norm: Any = self.norm
+        folded = head.weight, head.bias
+        if self.logit_norm:
+            statistics = norm.running_mean, norm.running_var, norm.eps
+            folded = fuse_linear_bn_weights(*folded, *statistics, norm.weight, norm.bias)
+        squares = torch.stack([p.detach().square().sum() for p in folded if p is not None]).sum()
         determinant = (self.curvature.eigenvalues / prior_precision).log1p().sum()
         return self.log_likelihood - 0.5 * (prior_precision * squares + determinant)
 
-    @torch.no_grad()
-    def _batches(self, data: Labelled) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features and probabilities, and add the log-likelihood to the buffer."""
-        like: Any = find_logits_layer(self.network).weight
-        with evaluating(self):
-            for x, target in data:
-                features, logits = features_and_logits(self.network, check_tensor(x).to(like))
-                logs = F.log_softmax(self.norm(logits), 1)
-                self.log_likelihood -= F.nll_loss(logs, target.to(logs.device), reduction="sum")
-                yield add_bias_column(features, self._has_bias), logs.exp()
-
-    def _folded(self) -> tuple[Tensor, Tensor | None]:
-        """Return the weight and the bias of the last layer, with the batch norm folded in."""
-        head: Any = find_logits_layer(self.network)
-        norm: Any = self.norm
-        if not self.logit_norm:
-            return head.weight, head.bias
-        statistics = norm.running_mean, norm.running_var, norm.eps
-        return fuse_linear_bn_weights(head.weight, head.bias, *statistics, norm.weight, norm.bias)
+    def _last_layer(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features, with a one for the bias, and the logits after batch norm."""
+        features, logits = last_layer(self.network, x, self._has_bias)
+        return features, self.norm(logits)
 
 
 class Kronecker(torch.nn.Module):
@@ -194,9 +191,9 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
 
     Args:
         mean: The means of the logits ``(N, K)``.
-        covariance: The covariances of the logits ``(N, K, K)``.
-        normalise: If True, apply the correction of the paper for large variances: the logits are
-            rescaled so that the mean variance is ``sqrt(K / 2)``.
+        covariance: Their covariances ``(N, K, K)``.
+        normalise: If True, apply the correction of the paper for large variances: rescale the
+            logits so that the mean variance is ``sqrt(K / 2)``.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)
@@ -215,9 +212,9 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     if normalise:
         scale = variance.mean(-1, keepdim=True) / math.sqrt(classes / 2)
         mean, variance = mean / scale.sqrt(), variance / scale
-    constant = math.log(1 - 2 / classes) if classes > 2 else -math.inf
+    constant = mean.new_tensor(1 - 2 / classes).log()
     exponential = mean + torch.logsumexp(-mean, -1, keepdim=True) - 2 * math.log(classes)
-    log_alpha = torch.logaddexp(torch.full_like(mean, constant), exponential) - variance.log()
+    log_alpha = torch.logaddexp(constant, exponential) - variance.log()
     log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
     shares = log_alpha - log_total  # before clamp_max, which would lose them next to a large total
     alpha = (shares + log_total.clamp_max(math.log(MAX_CONCENTRATION))).exp()

@@ -21,8 +21,8 @@ class Predictive(Uncertain):
 
     Args:
         samples: The distributions, of shape ``(S, N, K)``.
-        log_samples: Their natural logarithms, which are more accurate than those of rounded
-            probabilities. They are used by the training loss.
+        log_samples: Their natural logarithms for the training loss, which are more accurate than
+            those of rounded probabilities.
 
     Example:
         >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
@@ -79,7 +79,7 @@ class Predictive(Uncertain):
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "Predictive":
         """Return the mean of several predictions for each sample."""
-        return cls(torch.stack([p.samples for p in predictions]).mean(0))
+        return Predictive(_mean([p.samples for p in predictions]))
 
 
 class DirichletPredictive(Predictive):
@@ -119,8 +119,8 @@ class DirichletPredictive(Predictive):
 
     def to(self, *args: Any, **kwargs: Any) -> "DirichletPredictive":
         """Change the device or the dtype; see ``torch.Tensor.to``."""
-        tensors = (t.to(*args, **kwargs) for t in (self.concentration, self.samples))
-        return DirichletPredictive(*tensors)
+        concentration = self.concentration.to(*args, **kwargs)
+        return DirichletPredictive(concentration, self.samples.to(*args, **kwargs))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> Predictive:
@@ -137,6 +137,10 @@ class DirichletPredictive(Predictive):
 
         The sum of its concentrations is the mean of the sums of the predictions.
         """
-        mean = torch.stack([p.probabilities for p in predictions]).mean(0)
-        strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
-        return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))
+        strength = _mean([p.concentration.sum(-1, keepdim=True) for p in predictions])
+        concentration = strength * _mean([p.probabilities for p in predictions])
+        return DirichletPredictive(concentration, _mean([p.samples for p in predictions]))
+
+
+def _mean(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(tensors).mean(0)

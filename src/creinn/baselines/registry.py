@@ -7,11 +7,10 @@ import torch
 
 from creinn.baselines.bnn import BNN
 from creinn.baselines.crerl import CreRL
-from creinn.baselines.deep_ensemble import DeepEnsemble
 from creinn.baselines.effcre import EffCre
 from creinn.baselines.fsvi import FSVI
 from creinn.baselines.laplace import LaplaceBNN
-from creinn.baselines.snn import SNN
+from creinn.baselines.snn import SNN, DeepEnsemble
 from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method
@@ -20,7 +19,7 @@ from creinn.nn.registry import family
 
 _CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre, CreRL)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
-"""All classes that can be saved, by name. They are built from a network or members, and options."""
+"""All classes that can be saved, by name."""
 
 SOUND_RADII = 0.01
 """Scale of the initial radii in sound mode, without which the credal sets would be vacuous."""
@@ -34,7 +33,7 @@ def build_classifier(
     Args:
         method: An entry of :data:`creinn.classifier.methods.METHODS`.
         architecture: A function of the layer family.
-        **options: Arguments of the classifier, which replace those of the method.
+        **options: Arguments of the classifier in place of those of the method.
 
     Example:
         >>> from creinn.classifier.methods import METHODS

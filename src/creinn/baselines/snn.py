@@ -1,5 +1,6 @@
-"""Standard neural network (SNN), the base class of the other baselines."""
+"""Standard neural network (SNN), the base class of other baselines, and Deep Ensembles."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,15 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.baselines.predictive import Predictive
-from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction
-from creinn.classifier.network import as_logits, logits_cross_entropy, run
+from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction, common_classes
+from creinn.classifier.network import as_logits, features_and_logits, logits_cross_entropy, run
 from creinn.classifier.temperature import Temperature
 
 
 class SNN(Classifier):
-    """Classifier with an ordinary network.
-
-    If the network has one logit, it is a binary classifier.
+    """Classifier with an ordinary network, which is binary if the network has one logit.
 
     Args:
         network: A module that returns logits of shape ``(N, K)``.
@@ -89,6 +88,25 @@ class SNN(Classifier):
         return F.nll_loss(weight * logs, target, reduction="sum") / weight.sum()
 
 
+class DeepEnsemble(Classifier):
+    """Deep Ensemble (Lakshminarayanan, Pritzel and Blundell 2017) of any baseline.
+
+    The prediction pools the samples of all members.
+    """
+
+    prediction_type = Predictive
+
+    def __init__(self, members: Sequence[SNN]) -> None:
+        super().__init__()
+        self.num_classes = common_classes(members)
+        self.members = torch.nn.ModuleList(members)
+        self._take_mode_of_members()
+
+    def forward(self, x: Tensor) -> Predictive:
+        """Predict the distributions of all members per row."""
+        return Predictive.pool([member(x) for member in self.members])
+
+
 def predict_logits(logits: Tensor) -> Predictive:
     """Return the prediction for samples of logits of shape ``(S, N, K)``.
 
@@ -107,12 +125,11 @@ def check_tensor(x: Inputs) -> Tensor:
     """Return ``x``, and raise a ``TypeError`` if it is not a tensor."""
     if isinstance(x, Tensor):
         return x
-    raise TypeError(
-        f"The inputs of a baseline must be a tensor, got {type(x).__name__}. For an Interval, use "
-        "x.center."
-    )
+    found = type(x).__name__
+    raise TypeError(f"A baseline needs a tensor, got {found}. For an Interval, use x.center.")
 
 
-def add_bias_column(features: Tensor, bias: bool) -> Tensor:
-    """Return the features, with a column of ones for the bias if ``bias`` is True."""
-    return torch.cat((features, features.new_ones(len(features), 1)), 1) if bias else features
+def last_layer(network: torch.nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+    """Return the features ``(N, D)`` of the last layer, with a one for the bias, and the logits."""
+    features, logits = features_and_logits(network, x)
+    return F.pad(features, (0, int(bias)), value=1.0), logits

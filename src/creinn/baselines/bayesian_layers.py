@@ -1,0 +1,131 @@
+r"""Layers with Gaussian weights, in the families ``local_reparameterization`` and ``flipout``.
+
+The distribution of a weight is :math:`N(\mu, \sigma^2)` with
+:math:`\sigma = \operatorname{softplus}(\rho)`. A layer has the parameters ``weight`` and ``bias``,
+which are the means, and ``weight_rho`` and ``bias_rho``. The state dict of an ordinary network can
+be loaded as the means. A layer draws a new sample at each call, also in eval mode.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+from torch.nn import Parameter
+
+from creinn.nn.registry import register_family
+from creinn.numerics import safe_sqrt
+
+INITIAL_STD = 0.05
+"""Initial standard deviation of a weight, times the root of the fan-in; 9 % of that of torch."""
+
+
+class GaussianWeights(torch.nn.Module):
+    """Mixin that adds standard deviations to the parameters of a torch layer."""
+
+    weight: Tensor
+    bias: Any  # a Parameter or None
+    weight_rho: Parameter
+    bias_rho: Parameter | None
+
+    def reset_parameters(self) -> None:
+        """Initialize the means and the standard deviations."""
+        super().reset_parameters()  # type: ignore[misc]
+        rho = initial_rho(self.weight[0].numel())
+        self.weight_rho = Parameter(torch.full_like(self.weight, rho))
+        self.bias_rho = None if self.bias is None else Parameter(torch.full_like(self.bias, rho))
+
+    @property
+    def weight_std(self) -> Tensor:
+        """Standard deviations of the weights."""
+        return F.softplus(self.weight_rho)
+
+    @property
+    def bias_std(self) -> Tensor | None:
+        """Standard deviations of the biases."""
+        return None if self.bias_rho is None else F.softplus(self.bias_rho)
+
+    def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Apply the linear map or the convolution of the layer with these parameters."""
+        if isinstance(self, torch.nn.Linear):
+            return F.linear(x, weight, bias)
+        return self._conv_forward(x, weight, bias)  # type: ignore[operator]
+
+    def kl(self, prior_std: float) -> Tensor:
+        """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
+        prior = Normal(0.0, prior_std, validate_args=False)
+        pairs: list[Any] = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
+        divergences = [
+            kl_divergence(Normal(mean, std, validate_args=False), prior).sum()
+            for mean, std in pairs
+            if std is not None
+        ]
+        return torch.stack(divergences).sum()
+
+
+class LocalReparameterization(GaussianWeights):
+    """Layer of BNN-R: Gaussian weights with local reparameterization.
+
+    The method is the one of Kingma, Salimans and Welling (2015). The layer samples the output,
+    which has the mean ``W_mean x`` and the variance ``W_std^2 x^2``. This is exact for a linear
+    layer. For a convolution, the correlation between positions is ignored, as in the paper.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a sample of the output."""
+        mean = self.affine(x, self.weight, self.bias)
+        bias_variance = None if self.bias_std is None else self.bias_std.square()
+        variance = self.affine(x.square(), self.weight_std.square(), bias_variance)
+        return mean + safe_sqrt(variance) * torch.randn_like(mean)
+
+
+class Flipout(GaussianWeights):
+    """Layer of BNN-F: Gaussian weights with flipout (Wen et al. 2018).
+
+    A call draws one perturbation ``D`` of the weights and ``d`` of the bias, and random signs of
+    the inputs and the outputs for each example, ``s`` and ``r``. The weights of row ``n`` are
+    ``W + D * outer(r_n, s_n)`` and its bias is ``b + d * r_n``, so the weights are uncorrelated
+    between examples. A call computes two products.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a sample of the output."""
+        mean = self.affine(x, self.weight, self.bias)
+        weight = self.weight_std * torch.randn_like(self.weight)
+        bias = None if self.bias_std is None else self.bias_std * torch.randn_like(self.bias_std)
+        return mean + self.affine(x * self._signs(x), weight, bias) * self._signs(mean)
+
+    def _signs(self, x: Tensor) -> Tensor:
+        spatial = 0 if isinstance(self, torch.nn.Linear) else self.weight.ndim - 2
+        shape = x.shape[: x.ndim - spatial] + (1,) * spatial
+        return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(0.5).mul_(2).sub_(1)
+
+
+class LayerFamily:
+    """``Linear`` and ``Conv1d`` to ``Conv3d`` with a mixin; other names are those of torch."""
+
+    def __init__(self, name: str, mixin: type[GaussianWeights]) -> None:
+        for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
+            path = {"__module__": __name__, "__qualname__": f"{name}.{kind.__name__}"}
+            layer = type(kind.__name__, (mixin, kind), {**path, "__doc__": mixin.__doc__})
+            setattr(self, kind.__name__, layer)
+        register_family(name, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.nn, name)
+
+
+local_reparameterization = LayerFamily("local_reparameterization", LocalReparameterization)
+flipout = LayerFamily("flipout", Flipout)
+
+
+def initial_rho(fan_in: int) -> float:
+    """Return the initial value of ``rho`` for a fan-in."""
+    return inverse_softplus(INITIAL_STD / math.sqrt(fan_in))
+
+
+def inverse_softplus(std: float) -> float:
+    """Return the value ``rho`` with ``softplus(rho) = std``."""
+    return std + math.log(-math.expm1(-std))
