@@ -32,7 +32,7 @@ from benchmarks.memory import held_bytes, peak_bytes
 from benchmarks.timing import interleaved, ratios
 from creinn import compile, native
 from creinn.files import write_bytes
-from creinn.graph.native import NativeFull
+from creinn.graph.folded import NativeFull
 from creinn.malloc import keep_freed_memory
 from creinn.native import kernel
 from creinn.native.kernel import LEVELS
@@ -128,9 +128,7 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
 
 def natives(form: torch.nn.Module) -> list[NativeFull]:
     """Return the layers that the library can compute."""
-    return [
-        part for part in form.modules() if isinstance(part, NativeFull) and part.pairs is not None
-    ]
+    return [part for part in form.modules() if isinstance(part, NativeFull)]
 
 
 def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:

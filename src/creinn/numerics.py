@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, fx
 
@@ -90,6 +91,19 @@ def logsumexp_others(
         is_top, from_second.sum(-1, keepdim=True), from_top.sum(-1, keepdim=True) - from_top
     )
     return torch.where(is_top, second, top), others.log()
+
+
+def relu_(center_radius: Tensor) -> Tensor:
+    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
+
+    With :math:`h = \max(c + r, 0)` the new radius is :math:`r' = \min(r, h / 2)`, and the new
+    center is :math:`h - r'`. The lower bound is never negative, and small radii keep their digits.
+    """
+    center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
+    high = F.leaky_relu_(center.add_(radius), 0.0)
+    radius.clamp_max_(high / 2)
+    center.sub_(radius)
+    return center_radius
 
 
 def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -1,6 +1,5 @@
 """Transformations of networks that are graphs of known layers and functions.
 
 The modules convert a network to an interval network, describe it as JSON, fold it for inference,
-or export it to a file. Read them in this order: ``trace``, ``convert``, ``serialize``, ``fold``,
-``native``, ``compile``, ``export``.
+or export it to a file.
 """

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.credal import CredalClassifier, Ensemble
 from creinn.classifier.creinn import CreINN
@@ -21,8 +20,7 @@ from creinn.credal.credal_set import CredalSet
 from creinn.distance.feature_layers import HEAD, TOKENS
 from creinn.graph import rigorous as exact
 from creinn.graph.checks import GraphError
-from creinn.graph.fold import FoldedFull, FoldedNetwork, find_node, fold
-from creinn.graph.native import NativeFull, join_sums
+from creinn.graph.fold import find_node, fold
 from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -57,6 +55,7 @@ def compile(
         ValueError: If the network cannot be traced (``GraphError``), or has no rigorous bounds.
 
     Example:
+        >>> from creinn import nn as inn
         >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
         >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
         torch.Size([5, 3])
@@ -166,7 +165,9 @@ def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> Cre
                 raise
             continue
         if member.is_interval:
-            instead[id(member.norm)] = inn.Identity()
+            instead[id(member.norm)] = torch.nn.Identity()
+        if not member.temperature.is_on:
+            instead[id(member.temperature)] = torch.nn.Identity()
     return copy.deepcopy(model, instead)
 
 
@@ -174,10 +175,7 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module:
     if member.logits_layer is not None:
         raise GraphError("The network is not folded, because its logits layer is given by name.")
     parts = [member.network, member.norm] if member.is_interval else [member.network]
-    full = NativeFull if native else FoldedFull
-    folded = fold(torch.nn.Sequential(*parts), _feature_layers(member), full)
-    join_sums(folded.graph if isinstance(folded, FoldedNetwork) else folded)
-    return folded
+    return fold(torch.nn.Sequential(*parts), _feature_layers(member), native)
 
 
 def _feature_layers(member: CreINN) -> list[str | torch.nn.Module]:

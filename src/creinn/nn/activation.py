@@ -9,11 +9,11 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval, stack_parts
 from creinn.nn._operations import interval_version
+from creinn.numerics import relu_
 
 
 class _Activation(torch.nn.Module):
@@ -56,19 +56,6 @@ class _Valley(_Activation):
         # Because of rounding, the value at a bound can be smaller than the computed minimum.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
         return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
-
-
-def relu_(center_radius: Tensor) -> Tensor:
-    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
-
-    With :math:`h = \max(c + r, 0)` the new radius is :math:`r' = \min(r, h / 2)`, and the new
-    center is :math:`h - r'`. The lower bound is never negative, and small radii keep their digits.
-    """
-    center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
-    high = F.leaky_relu_(center.add_(radius), 0.0)
-    radius.clamp_max_(high / 2)
-    center.sub_(radius)
-    return center_radius
 
 
 class _ReLU(torch.autograd.Function):

@@ -9,8 +9,8 @@ import torch
 from creinn import CreINN, native
 from creinn import nn as inn
 from creinn.graph.compile import compile
-from creinn.graph.fold import FoldedFull, fold, sum_moments
-from creinn.graph.native import NativeFull, join_sums
+from creinn.graph.fold import fold
+from creinn.graph.folded import FoldedFull, NativeFull, sum_moments
 from creinn.interval import Interval
 from creinn.models import resnet8
 from creinn.nn import functional as functions
@@ -85,8 +85,8 @@ STAYING = {
 def test_layers_on_all_kinds_of_inputs(name):
     *layers, shape = copy.deepcopy((SEQUENCES | STAYING)[name])
     network = randomise(torch.nn.Sequential(inn.ReLU(), *layers))
-    folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
-    assert [layer.pairs is None for layer in natives(folded)] == [name in STAYING]
+    folded, exact = fold(network, native=True), copy.deepcopy(network).double()
+    assert bool(natives(folded)) == (name in SEQUENCES)
     for x in inputs(*shape):
         assert_same(folded(x), exact(x.to(torch.float64)))
 
@@ -111,8 +111,7 @@ class Residual(torch.nn.Module):
 @torch.no_grad()
 def test_sums_are_computed_by_layers():
     network = randomise(Residual())
-    folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
-    join_sums(folded)
+    folded, exact = fold(network, native=True), copy.deepcopy(network).double()
     sums = [node for node in folded.graph.nodes if node.target is sum_moments]
     joined = [node for node in folded.graph.nodes if "residual" in node.kwargs]
     assert (len(sums), len(joined)) == (1, 3)
@@ -124,7 +123,7 @@ def test_sums_are_computed_by_layers():
 @torch.no_grad()
 def test_residual_that_is_broadcast():
     layer = randomise(torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 1)))
-    folded = natives(fold(layer, full=NativeFull))[0]
+    folded = natives(fold(layer, native=True))[0]
     x, shift = inputs(2, 3, 5, 5)[2], Interval(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1, 1))
     wanted = functions.relu(layer.double()(x.to(torch.float64)) + shift.to(torch.float64))
     assert_same(folded(x, shift, relu=True), wanted)
@@ -151,7 +150,7 @@ def test_compilation_without_the_library(monkeypatch):
     monkeypatch.setattr(native, "available", False)
     model, x = CreINN(resnet8(3, width=2)).eval(), torch.randn(2, 3, 8, 8)
     compiled = compile(model, x)
-    assert all(layer.pairs is None for layer in natives(compiled))
+    assert not natives(compiled)
     torch.testing.assert_close(compiled(x).lower, model(x).lower, rtol=0, atol=1e-5)
     assert not natives(compile(model, x, native=False))
 
@@ -171,7 +170,7 @@ RULE = {
 @torch.no_grad()
 def test_conditions_for_the_library(name, monkeypatch):
     layer, shape, is_native = RULE[name]
-    folded = fold(torch.nn.Sequential(inn.ReLU(), layer).eval(), full=NativeFull)
+    folded = fold(torch.nn.Sequential(inn.ReLU(), layer).eval(), native=True)
     calls, product = [], native.product
 
     def counted(*arguments, **options):
@@ -188,14 +187,14 @@ def test_conditions_for_the_library(name, monkeypatch):
 def test_processor_without_vector_instructions(monkeypatch):
     monkeypatch.setattr(native, "is_vectorized", False)
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3)).eval()
-    assert natives(fold(network, full=NativeFull))[0].pairs is None
+    assert not natives(fold(network, native=True))
 
 
 @needs_library
 @torch.no_grad()
 def test_memory_of_the_weights():
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3), inn.ReLU()).eval()
-    folded = [fold(network, full=kind) for kind in (NativeFull, FoldedFull)]
+    folded = [fold(network, native=by_library) for by_library in (True, False)]
     x, held = inputs(2, 8, 6, 6)[2], []
     for form in folded:
         form(x)
@@ -213,7 +212,7 @@ def test_layers_on_inputs_return_bounds(mode, memory_format):
     network = randomise(
         torch.nn.Sequential(inn.Conv2d(3, 4, 3), inn.BatchNorm2d(4, mode=mode), inn.ReLU())
     )
-    folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
+    folded, exact = fold(network, native=True), copy.deepcopy(network).double()
     for x in inputs(2, 3, 6, 5):
         x = x.map_monotone(lambda t: t.contiguous(memory_format=memory_format))
         y = folded(x)
@@ -234,9 +233,9 @@ def test_export_raises():
 @torch.no_grad()
 def test_narrow_weights_use_torch():
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3))
-    assert natives(fold(network, full=NativeFull))[0].pairs is not None
+    assert natives(fold(network, native=True))
     inn.scale_radii_(network, 1e-4)
-    assert natives(fold(network, full=NativeFull))[0].pairs is None
+    assert not natives(fold(network, native=True))
 
 
 @needs_library
@@ -247,7 +246,7 @@ def test_float64_uses_torch():
             inn.ReLU(), inn.Conv2d(3, 4, 3, groups=1), inn.BatchNorm2d(4), inn.ReLU()
         )
     )
-    folded = fold(network, full=NativeFull).double()
+    folded = fold(network, native=True).double()
     x = inputs(2, 3, 6, 6)[2].to(torch.float64)
     assert_same(folded(x), network.double()(x), 1e-5)
     assert natives(folded)[0].block is not None
