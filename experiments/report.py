@@ -20,9 +20,15 @@ from creinn.evaluation import AccuracyRejection
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.numerics import pluralize
-from creinn.report.figures import figure, heat_map, rejection_curves, training_curves
+from creinn.report.figures import (
+    coarsen,
+    figure,
+    heat_map,
+    rejection_curves,
+    simplex,
+    training_curves,
+)
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
-from creinn.report.simplex import coarsen, simplex
 from creinn.report.tables import MeanStd, html_table, markdown_table
 from creinn.report.theme import FAINT, color
 from experiments import result_tables as tables

@@ -70,7 +70,7 @@ def sections():
 
 def test_page_has_no_external_links():
     outline = Outline(page_html("Title", sections()))
-    assert outline.addresses == ["#first-part", "#second", "#second-2"]
+    assert outline.addresses == ["#section-1", "#section-2", "#section-3"]
 
 
 def test_page_has_content_security_policy():
@@ -81,9 +81,9 @@ def test_sections_are_linked():
     outline = Outline(page_html("Title", sections(), lead="What it is."))
     assert outline.headings == ["First part", "Second", "Second"]
     assert [name for name in outline.ids if not name.startswith("figure")] == [
-        "first-part",
-        "second",
-        "second-2",
+        "section-1",
+        "section-2",
+        "section-3",
     ]
     assert outline.paragraphs == ["What it is.", "Text with <tags> & more.", "Again."]
 
@@ -209,7 +209,6 @@ def test_invalid_part_writes_nothing(tmp_path):
         ("T", [], "section"),
         ("T", [Section("", ["b"])], "heading"),
         ("T", [Section("A")], "part"),
-        ("T", [Section("A", [Side([])])], "Side"),
     ],
 )
 def test_empty_pages_raise(title, content, message):

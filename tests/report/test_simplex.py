@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creinn.credal.credal_set import CredalSet
-from creinn.report.simplex import coarsen, simplex
+from creinn.report.figures import coarsen, simplex
 
 LOWER, UPPER = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.5, 0.9]], dtype=torch.float64)
 

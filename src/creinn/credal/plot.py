@@ -42,6 +42,13 @@ def plot_credal_sets(
     return draw(low, high, names, axes_or_new(ax))
 
 
+def outline(lower: Tensor, upper: Tensor) -> Tensor:
+    """Return the vertices of a set of three classes in the order of their angles."""
+    corners = vertices(lower.detach(), upper.detach())
+    x, y = ((corners - corners.mean(0)) @ corners.new_tensor(CORNERS)).T
+    return corners[torch.atan2(y, x).argsort()]
+
+
 def _plot_intervals(low: Tensor, high: Tensor, names: Sequence[str], ax: "Axes") -> "Axes":
     """Draw a bar for each interval, grouped by class, with the intersection probability."""
     width = 0.8 / len(low)
@@ -64,11 +71,9 @@ def _plot_simplex(low: Tensor, high: Tensor, names: Sequence[str], ax: "Axes") -
     corners = torch.tensor(CORNERS, dtype=torch.float64)
     ax.fill(*corners.T, facecolor="none", edgecolor="grey")
     for row, (start, end) in enumerate(zip(low, high, strict=True)):
-        points = vertices(start, end) @ corners
-        x, y = (points - points.mean(0)).T
-        outline = points[torch.atan2(y, x).argsort()]  # convex, so the order is that of the angles
+        polygon = outline(start, end) @ corners
         label = f"row {row}" if len(low) > 1 else None
-        ax.fill(*outline.T, facecolor=f"C{row}", edgecolor=f"C{row}", alpha=0.4, label=label)
+        ax.fill(*polygon.T, facecolor=f"C{row}", edgecolor=f"C{row}", alpha=0.4, label=label)
         ax.plot(*(intersection_probability(start, end) @ corners), "D", color=f"C{row}")
     for name, corner in zip(names, CORNERS, strict=True):
         offset = (0, 6 if corner[1] else -16)

@@ -1,9 +1,7 @@
 """Tables, figures and HTML pages for the results of an evaluation.
 
-The modules are ``tables``, ``theme`` (style and templates), ``page``, ``figures``, ``simplex``,
-``explorer``, ``provenance`` and ``plots``. Figures need plotly, and images need Pillow; install
-both with ``pip install creinn[report]``. The plots need matplotlib (``creinn[plots]``). These
-packages are imported when a function needs them.
+Figures need plotly, and images need Pillow; install both with ``pip install creinn[report]``. The
+plots need matplotlib (``creinn[plots]``). These packages are imported when a function needs them.
 """
 
 # fmt: off
@@ -11,19 +9,17 @@ packages are imported when a function needs them.
 from creinn.report.tables import MeanStd, html_table, markdown_table, text_table
 from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
 from creinn.report.figures import (
-    confusion_map, coverage_chart, heat_map,
-    rejection_curves, reliability_chart, score_histograms, training_curves,
+    coarsen, confusion_map, coverage_chart, heat_map, rejection_curves, reliability_chart,
+    score_histograms, simplex, training_curves,
 )
-from creinn.report.simplex import coarsen, simplex
 from creinn.report.explorer import Samples, choose_samples, explore
 from creinn.report.plots import plot_ood, plot_rejection, plot_reliability
 
 __all__ = [  # noqa: RUF022 (in the order of the modules)
     "MeanStd", "html_table", "markdown_table", "text_table",
     "Section", "Side", "image_grid", "interval_bars", "write_page",
-    "confusion_map", "coverage_chart", "heat_map",
-    "rejection_curves", "reliability_chart", "score_histograms", "training_curves",
-    "coarsen", "simplex",
+    "coarsen", "confusion_map", "coverage_chart", "heat_map", "rejection_curves",
+    "reliability_chart", "score_histograms", "simplex", "training_curves",
     "Samples", "choose_samples", "explore",
     "plot_ood", "plot_rejection", "plot_reliability",
 ]

@@ -1,14 +1,11 @@
-"""Interactive table of predictions for a page, with the details of each sample.
+"""Interactive table of predictions for a page, as markup with the data as JSON and a script.
 
-The input is a list of :class:`Samples`, and the output is markup with the data as JSON and a
-script. The bounds are rounded outwards, so that the drawn interval contains the predicted interval.
+The bounds are rounded outwards, so that the drawn interval contains the predicted interval.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,17 +30,17 @@ class Samples:
     """Samples of a dataset with the predictions of a model.
 
     Args:
-        data: The name of the dataset. Several groups of samples can have the same name.
+        data: The name of the dataset, which several groups of samples can share.
         prediction: The predictions of the model.
         names: The names of the samples.
-        rows: The number of rows of the dataset, from which the samples were chosen.
+        rows: The number of rows of the dataset.
         labels: The true classes, if they are known.
         outside: Whether the samples are out of distribution, if this is known.
         images: The images, as in :func:`creinn.report.image_grid`.
         columns: The names of the columns of a table.
         cells: The cells of the table as text, with a row for each sample.
-        widths: The predictions for inputs with other widths of their intervals, by a description of
-            the width. They have to contain ``prediction``.
+        widths: The predictions for inputs with intervals of other widths, by a description of the
+            width. They have to contain ``prediction``.
     """
 
     data: str
@@ -59,7 +56,7 @@ class Samples:
 
 
 def sample_limit(num_classes: int, kinds: int = 1) -> int:
-    """Return the maximum number of samples for each of several datasets.
+    """Return the largest number of samples of each of several datasets.
 
     Example:
         >>> sample_limit(10), sample_limit(10, kinds=2), sample_limit(1000)
@@ -74,8 +71,6 @@ def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[n
     One half has the highest scores, and the other half is drawn at random.
 
     Example:
-        >>> choose_samples([0.1, 0.9, 0.2, 0.8], most=4).tolist()
-        [0, 1, 2, 3]
         >>> chosen = choose_samples([0.1, 0.9, 0.2, 0.8, 0.3], most=4).tolist()
         >>> len(chosen), 1 in chosen, 3 in chosen
         (4, True, True)
@@ -97,11 +92,7 @@ def explore(
         samples: The groups of samples.
         classes: The names of the classes.
         unit: The unit of the uncertainties.
-        rule: The decision rule for the sets of classes. If a prediction is not a credal set, the
-            set contains only the predicted class.
-
-    Raises:
-        ValueError: If there are no samples, or if the lengths differ.
+        rule: The decision rule for the sets of classes of credal sets.
     """
     require(samples, "samples")
     counts = Counter[str]()
@@ -111,12 +102,11 @@ def explore(
     groups = [_group(one, rule, len(classes)) for one in samples]
     record = {"classes": list(classes), "unit": unit, "scale": SCALE}
     record |= {"credal": is_credal, "groups": groups}
-    compact = partial(json.dumps, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    text = htmlsafe_json_dumps(record, dumps=compact)
+    compact: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
     reduced = any("image/webp" in uri[:20] for group in groups for uri in group["images"])
     return render(
         "explorer.html",
-        data=text,
+        data=htmlsafe_json_dumps(record, **compact),
         shown={s.data: (counts[s.data], s.rows) for s in samples if counts[s.data] < s.rows},
         classes=len(classes),
         unit=unit,
@@ -128,18 +118,17 @@ def explore(
 
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
-    """Convert a group of samples to JSON, with a step for each of the widths."""
+    """Convert a group of samples to JSON, with a step for each width."""
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):
         raise ValueError(f"{samples.data}: widths must contain the prediction.")
+    count = len(samples.names)
     lengths = {"labels": samples.labels, "images": samples.images, "cells": samples.cells, **steps}
     for name, values in lengths.items():
-        if values is not None and len(values) not in (len(samples.names), 0):
-            raise ValueError(
-                f"{samples.data}: {len(samples.names)} names, but {name or 'prediction'} has "
-                f"length {len(values)}."
-            )
+        if values is not None and len(values) not in (count, 0):
+            found = f"{name or 'prediction'} has length {len(values)}"
+            raise ValueError(f"{samples.data}: {count} names, but {found}.")
     if (found := samples.prediction.probabilities.shape[-1]) != num_classes:
         raise ValueError(f"{samples.data}: {found} classes, but {num_classes} names of classes.")
     return {
@@ -156,7 +145,7 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
 
 
 def _numbers(prediction: Any, rule: str) -> dict[str, Any]:
-    """Convert predictions to lists; the bounds are in units of 1 / :data:`SCALE`."""
+    """Convert predictions to lists."""
     middle = as_numpy(prediction.probabilities) * SCALE
     lower, upper, label = middle, middle, as_numpy(prediction.label)
     kept = np.arange(middle.shape[-1]) == label[:, None]

@@ -1,4 +1,4 @@
-"""Plotly figures for the results of an evaluation."""
+"""Plotly figures: results of an evaluation, and credal sets in the probability simplex."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.plot import outline
 from creinn.evaluation import AccuracyRejection, Reliability
 from creinn.evaluation.checks import Numbers, as_numbers, as_numpy
 from creinn.report.page import Side
@@ -25,7 +28,7 @@ def _template() -> Any:
 
 
 def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
-    """Create an empty figure in the common style; ``layout`` has the options of plotly."""
+    """Create an empty figure in the common style, with layout options of plotly."""
     options = {"template": _template(), "height": height, "title_text": title, **layout}
     return plotly().Figure(layout=options)
 
@@ -33,26 +36,21 @@ def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
     """Draw accuracy-rejection curves, with a panel for each measure and a line for each model.
 
-    Args:
-        curves: The curves of each model for each measure, such as
-            ``curves["CreINN"]["epistemic"]``. Not every model needs all of the measures.
-
-    Raises:
-        ValueError: If there are no curves.
+    The curves are nested, such as ``curves["CreINN"]["epistemic"]``. Models can have other measures.
     """
     complete_first = sorted(curves.values(), key=len, reverse=True)  # defines the order of panels
     measures = dict.fromkeys(name for by_measure in complete_first for name in by_measure)
     require(measures, "the dictionary of curves")
     every = [curve.accuracy for by_measure in curves.values() for curve in by_measure.values()]
-    x_axis = {"title_text": "rejected", "tickformat": ".0%", "range": [0, 1]}
-    y_axis = {"title_text": "accuracy of the kept", "range": _accuracy_range(np.concatenate(every))}
+    x_axis = {"title": "rejected", "tickformat": ".0%", "range": [0, 1]}
+    y_axis = {"title": "accuracy of the kept", "range": _accuracy_range(np.concatenate(every))}
+    hover = "%{x:.0%} rejected: accuracy %{y:.4f}"
     drawings = []
     for measure in measures:
         drawing = figure(measure, xaxis=x_axis, yaxis=y_axis)
         for number, (model, by_measure) in enumerate(curves.items()):
             if measure in by_measure:
                 x, y = thin(by_measure[measure], MOST_POINTS)
-                hover = "%{x:.0%} rejected: accuracy %{y:.4f}"
                 drawing.add_trace(_line(model, x, y, color(number), hover))
         drawings.append(drawing)
     return Side(drawings)
@@ -71,24 +69,20 @@ def score_histograms(
     """Draw histograms of scores, with a panel for each model and the same bins for all groups.
 
     Args:
-        scores: The scores of each model for each group of samples, such as
-            ``scores["CreINN"]["in distribution"]``.
+        scores: Nested scores, such as ``scores["CreINN"]["in distribution"]``.
         x_title: The title of the horizontal axis.
         bins: The number of bins.
-
-    Raises:
-        ValueError: If there are no scores, or if a score is not finite.
     """
     require(scores, "scores")
     groups = list(dict.fromkeys(group for by_group in scores.values() for group in by_group))
-    x_axis = {"title_text": x_title}
-    y_axis = {"title_text": "share of samples", "tickformat": ".0%"}
+    y_axis = {"title": "share of samples", "tickformat": ".0%"}
+    axes: dict[str, Any] = {"xaxis": {"title": x_title}, "yaxis": y_axis}
     drawings = []
     for model, by_group in scores.items():
         require(by_group, f"scores[{model!r}]")
         values = {group: as_numbers(of, f"{model}, {group}", 1) for group, of in by_group.items()}
         edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins)
-        drawing = figure(model, barmode="overlay", bargap=0, xaxis=x_axis, yaxis=y_axis)
+        drawing = figure(model, barmode="overlay", bargap=0, **axes)
         for group, value in values.items():
             share = np.histogram(value, edges)[0] / len(value)
             shade, hover = color(groups.index(group)), "%{x:.3f}: %{y:.1%}"
@@ -99,25 +93,17 @@ def score_histograms(
 
 def training_curves(
     histories: Mapping[str, Sequence[Mapping[str, float | None]]],
-    measures: Sequence[str] = ("loss", "accuracy", "width"),
     colors: Mapping[str, str] | None = None,
 ) -> Side:
-    """Draw training curves, with a panel for each measure and a line for each model.
-
-    The values of the validation data are drawn as dashed lines.
+    """Draw training curves, with a line for each model, and dashed lines for validation data.
 
     Args:
         histories: The rows of :class:`creinn.training.History` for each model.
-        measures: The columns to draw, each with its ``val_`` counterpart. Columns without values
-            are ignored.
         colors: The colors of the models, if they have to match another figure.
-
-    Raises:
-        ValueError: If all of the columns are empty.
     """
     drawings = []
-    for measure in measures:
-        drawing = figure(measure, xaxis={"title_text": "epoch"}, yaxis={"rangemode": "nonnegative"})
+    for measure in ("loss", "accuracy", "width"):
+        drawing = figure(measure, xaxis={"title": "epoch"}, yaxis={"rangemode": "nonnegative"})
         for number, (model, rows) in enumerate(histories.items()):
             shade = (colors or {}).get(model, color(number))
             for key, dash in ((measure, "solid"), (f"val_{measure}", "dash")):
@@ -133,39 +119,35 @@ def training_curves(
         if any(trace.line.dash == "dash" for trace in drawing.data):
             drawing.add_trace(_explanation("dashed: validation", [None]))
         drawings.append(drawing)
-    require(drawings, f"each of the columns {', '.join(measures)}")
+    require(drawings, "each of the columns loss, accuracy and width")
     return Side(drawings)
 
 
 def reliability_chart(found: Reliability) -> Side:
     """Draw the accuracy and the share of samples in each bin of the confidence."""
-    x_axis = {"title_text": "probability of the predicted class", "range": [0, 1]}
-    data = {"customdata": np.stack([found.rows, found.confidence], 1)}
+    x_axis = {"title": "probability of the predicted class", "range": [0, 1]}
     y_axis = {"tickformat": ".0%", "range": [0, 1]}
+    data, rows = np.stack([found.rows, found.confidence], 1), "%{customdata[0]} samples"
+    hover = f"probability %{{customdata[1]:.3f}}, accuracy %{{y:.3f}}, {rows}<extra></extra>"
     accuracy = figure("accuracy in the bin", xaxis=x_axis, yaxis=y_axis)
-    rows = "%{customdata[0]} samples<extra></extra>"
-    hover = f"probability %{{customdata[1]:.3f}}, accuracy %{{y:.3f}}, {rows}"
-    accuracy.add_trace(_bars(found.edges, found.accuracy, color(0), hover, **data))
+    accuracy.add_trace(_bars(found.edges, found.accuracy, color(0), hover, customdata=data))
     accuracy.add_trace(_explanation("dashed: accuracy equals probability", [0, 1]))
     share = figure("share of samples", xaxis=x_axis, yaxis={"tickformat": ".0%"})
-    heights = found.rows / found.rows.sum()
-    share.add_trace(_bars(found.edges, heights, color(1), f"%{{y:.1%}}, {rows}", **data))
+    heights, hover = found.rows / found.rows.sum(), f"%{{y:.1%}}, {rows}<extra></extra>"
+    share.add_trace(_bars(found.edges, heights, color(1), hover, customdata=data))
     return Side([accuracy, share])
 
 
 def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
     """Draw the empirical coverage and the mean set size for each nominal coverage.
 
-    Args:
-        curve: The points, each with the keys ``nominal``, ``coverage``, ``low``, ``high`` and
-            ``mean_size``.
+    The keys of a point are ``nominal``, ``coverage``, ``low``, ``high`` and ``mean_size``.
     """
     names = ("nominal", "coverage", "low", "high", "mean_size")
     nominal, found, low, high, size = (np.array([point[name] for point in curve]) for name in names)
-    x_axis = {"title_text": "nominal coverage", "tickformat": ".0%"}
+    x_axis = {"title": "nominal coverage", "tickformat": ".0%"}
     empirical = figure("empirical coverage", xaxis=x_axis, yaxis={"tickformat": ".0%"})
-    errors = {"array": high - found, "arrayminus": found - low, "symmetric": False}
-    errors |= {"thickness": 1, "color": FAINT}
+    errors = {"array": high - found, "arrayminus": found - low, "thickness": 1, "color": FAINT}
     hover = "coverage %{y:.4f}"
     empirical.add_trace(_line("empirical", nominal, found, color(0), hover, error_y=errors))
     empirical.add_trace(_explanation("dashed: nominal", [nominal.min(), 1.0]))
@@ -177,10 +159,8 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
 def heat_map(
     matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius"
 ) -> "Figure":
-    """Draw a non-empty matrix as a heat map, for example the radii of a linear layer."""
+    """Draw a matrix as a heat map, for example the radii of a linear layer."""
     values = as_numpy(matrix)
-    if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"The heat map needs a non-empty matrix, got shape {values.shape}.")
     return _matrix(
         values,
         (x_title, y_title),
@@ -192,12 +172,7 @@ def heat_map(
 
 
 def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
-    """Draw a confusion matrix, where the color is the share of the row.
-
-    Args:
-        counts: The counts of shape ``(K, K)`` from :func:`creinn.evaluation.confusion`.
-        names: The names of the classes.
-    """
+    """Draw a matrix of :func:`creinn.evaluation.confusion`; the color is the share of the row."""
     matrix = as_numpy(counts)
     if matrix.shape != (len(names), len(names)):
         raise ValueError(f"The counts for {len(names)} names have shape {matrix.shape}.")
@@ -216,6 +191,62 @@ def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
     ticks = {"tickvals": list(range(len(names))), "ticktext": short}
     return drawing.update_xaxes(ticks).update_yaxes(ticks)
+
+
+def simplex(
+    credal_set: CredalSet,
+    names: Sequence[str],
+    given: tuple[Any, Any] | None = None,
+    height: int = 400,
+) -> "Figure":
+    """Draw a credal set of three classes in a triangle, as in the paper.
+
+    Args:
+        credal_set: One credal set with three classes; see :func:`coarsen`.
+        names: The names of the classes.
+        given: Lower and upper bounds that are not reachable, drawn as dotted lines.
+        height: The height of the figure in pixels.
+    """
+    if credal_set.shape != (3,) or len(names) != 3:
+        found = f"shape {tuple(credal_set.shape)} and {len(names)} names"
+        raise ValueError(f"Expected one set of three classes, got {found}. Use coarsen().")
+    axes = {f"{axis}axis": {"title": name} for axis, name in zip("abc", names, strict=True)}
+    margin = {"l": 60, "r": 60, "t": 40, "b": 45}
+    drawing = figure(height=height, ternary={"sum": 1, **axes}, margin=margin)
+    if given is not None:
+        _add_bounds(drawing, "bounds as given", given, FAINT, "dot")
+    bounds = credal_set.lower, credal_set.upper
+    _add_bounds(drawing, "reachable bounds", bounds, PALETTE[0], "dash")
+    polygon = as_numpy(outline(*bounds))
+    style = {"color": PALETTE[0], "width": 2}
+    filled = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25)}
+    closed = np.concatenate([polygon, polygon[:1]])
+    _add(drawing, "credal set", closed, mode="lines+markers", line=style, **filled)
+    point, diamond = credal_set.intersection, {"color": PALETTE[1], "size": 10, "symbol": "diamond"}
+    _add(drawing, "intersection probability", point[None], mode="markers", marker=diamond)
+    return drawing
+
+
+def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
+    r"""Merge all classes except two into a third class.
+
+    The result is exact. For a set of probability intervals, the sum over a group of classes is in
+    :math:`[\sum \underline q_j, \sum \overline q_j]`, and every value that is compatible with
+    :math:`\sum q = 1` is attained.
+
+    Example:
+        >>> s = CredalSet([0.1, 0.2, 0.1, 0.1], [0.5, 0.6, 0.2, 0.2])
+        >>> coarsen(s, 0, 1)
+        CredalSet([0.1, 0.5], [0.2, 0.6], [0.2, 0.4])
+    """
+    shape, classes = tuple(credal_set.shape), set(range(credal_set.num_classes))
+    if len(shape) != 1 or len(classes & {first, second}) != 2:
+        found = f"shape {shape}, {first} and {second}"
+        raise ValueError(f"Expected one set and two different classes, got {found}.")
+    rest = sorted(classes - {first, second})
+    bounds = credal_set.lower, credal_set.upper
+    low, high = (torch.stack([x[first], x[second], x[rest].sum()]) for x in bounds)
+    return CredalSet(low, high.clamp_max(1))
 
 
 def _line(
@@ -243,7 +274,7 @@ def _matrix(
     z: Any, titles: tuple[str, str], height: float, opacity: float = 1, **options: Any
 ) -> "Figure":
     """Draw a heat map with the first row at the top."""
-    x_axis, y_axis = ({"title_text": title, "showgrid": False} for title in titles)
+    x_axis, y_axis = ({"title": title, "showgrid": False} for title in titles)
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
     scale = [[end, translucent(PALETTE[0], end * opacity)] for end in (0, 1)]
     return drawing.add_heatmap(z=z, colorscale=scale, **options)
@@ -251,8 +282,26 @@ def _matrix(
 
 def _accuracy_range(values: Numbers) -> list[float]:
     """Return the limits of an axis of accuracies, which is at least 0.2 wide."""
-    low, high = float(values.min()), float(values.max())
-    low = max(0.0, min(low, high - 0.2))
+    high = float(values.max())
+    low = max(0.0, min(float(values.min()), high - 0.2))
     high = max(high, low + 0.2)
     space = 0.04 * (high - low)
     return [low - space, high + space]
+
+
+def _add(drawing: "Figure", name: str, points: Any, **options: Any) -> None:
+    """Add a trace with points of shape ``(n, 3)``; a row of NaN interrupts the line."""
+    a, b, c = as_numpy(points).T
+    hover = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
+    drawing.add_scatterternary(a=a, b=b, c=c, name=name, hovertemplate=hover, **options)
+
+
+def _add_bounds(drawing: "Figure", name: str, bounds: Any, color: str, dash: str) -> None:
+    """Add the lines ``q_k = bound`` across the triangle."""
+    rows: list[Numbers] = []
+    for k, ends in enumerate(zip(*map(as_numpy, bounds), strict=True)):
+        for bound in np.clip(ends, 0, 1):
+            points = np.insert((1 - bound) * np.eye(2), k, bound, axis=1)  # another class is 0
+            rows += [*points, np.full(3, np.nan)]
+    line = {"color": color, "width": 1, "dash": dash}
+    _add(drawing, name, np.array(rows), mode="lines", line=line, connectgaps=False)

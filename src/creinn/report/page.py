@@ -1,12 +1,10 @@
 """HTML pages with text, tables, figures and images in a single file.
 
-The file can be opened without a network: the script of plotly is part of it, and its content
-security policy does not allow other sources.
+The script of plotly is part of the file, and its content security policy allows no other sources.
 """
 
 import base64
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -29,15 +27,10 @@ Part: TypeAlias = "str | Figure | Side"
 
 @dataclass(frozen=True)
 class Side:
-    """Parts that are shown side by side if the window is wide enough.
-
-    Args:
-        parts: The parts. The figures have a common legend.
-        width: The minimum width of a part in CSS pixels.
-    """
+    """Parts that are shown side by side if the window is wide enough, with a common legend."""
 
     parts: Sequence[Part]
-    width: int = 300
+    width: int = 300  # the smallest width of a part in CSS pixels
 
 
 @dataclass(frozen=True)
@@ -56,11 +49,6 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
         title: The title of the page.
         sections: The sections of the page, at least one.
         lead: The first paragraph of the page.
-
-    Raises:
-        ValueError: If the title, the sections, a heading or the parts of a section are empty.
-        TypeError: If a part is not text or a figure.
-        OSError: If the file cannot be written. An existing file is not changed in this case.
     """
     path = Path(path)
     write_bytes(path, page_html(title, sections, lead).encode("utf-8"))
@@ -69,19 +57,13 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
 
 def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
     """Return the page as a string; see :func:`write_page`."""
-    if not title or not sections:
-        raise ValueError("The page must have a title and at least one section.")
-    shown: dict[str, tuple[str, list[tuple[Part, list[Figure]]]]] = {}
-    for section in sections:
-        if not section.heading or not section.parts:
-            raise ValueError(
-                f"Section {section.heading!r} must have a heading and at least one part."
-            )
-        parts = [(part, _figures(part, section.heading)) for part in section.parts]
-        anchor = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
-        names = (anchor if number == 1 else f"{anchor}-{number}" for number in count(1))
-        shown[next(name for name in names if name not in shown)] = section.heading, parts
-    has_figures = any(figures for _, parts in shown.values() for _, figures in parts)
+    if not (title and sections and all(section.heading and section.parts for section in sections)):
+        raise ValueError("A page needs a title, and sections with a heading and parts.")
+    shown = [
+        (section.heading, [(part, _figures(part)) for part in section.parts])
+        for section in sections
+    ]
+    has_figures = any(figures for _, parts in shown for _, figures in parts)
     numbers = count(1)
 
     def draw(figure: "Figure") -> Markup:
@@ -90,35 +72,26 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         options = {"full_html": False, "include_plotlyjs": False, "config": config}
         return Markup(bare.to_html(**options, div_id=f"figure-{next(numbers)}"))
 
-    script = _script() if has_figures else ""
+    script = ""
+    if has_figures:
+        from plotly.offline import get_plotlyjs
+
+        script = Markup(get_plotlyjs())
     content = {"title": title, "lead": lead, "sections": shown}
     return f"{render('page.html', **content, draw=draw, legend=_legend, plotly=script)}\n"
 
 
-def _script() -> Markup:
-    from plotly.offline import get_plotlyjs
-
-    return Markup(get_plotlyjs())
-
-
-def _figures(part: Part, heading: str) -> list["Figure"]:
+def _figures(part: Part) -> list["Figure"]:
     """Return the figures of a part, and check its type."""
     if isinstance(part, Side):
-        if len(part.parts) == 0:
-            raise ValueError(f"Section {heading!r} has a Side without parts.")
-        return [figure for one in part.parts for figure in _figures(one, heading)]
-    if isinstance(part, str):
-        return []
-    if not hasattr(part, "to_plotly_json"):
-        raise TypeError(
-            f"Section {heading!r} has a part of type {type(part).__name__}. Parts are text, plotly "
-            "figures or Side."
-        )
-    return [part]
+        return [figure for one in part.parts for figure in _figures(one)]
+    if not isinstance(part, str) and not hasattr(part, "to_plotly_json"):
+        raise TypeError(f"A part must be text, a plotly figure or Side, got {type(part)}.")
+    return [] if isinstance(part, str) else [part]
 
 
 def _legend(figures: Sequence["Figure"]) -> dict[str, Any]:
-    """Return a trace for each name, or nothing if a legend is not necessary."""
+    """Return a trace for each name, if a legend is necessary."""
     found: dict[str, Any] = {}
     for trace in (trace for figure in figures for trace in figure.data if trace.name):
         found.setdefault(trace.name, trace)
@@ -127,23 +100,19 @@ def _legend(figures: Sequence["Figure"]) -> dict[str, Any]:
 
 
 def image_grid(
-    images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88
+    images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = ()
 ) -> Markup:
     """Return a grid of images with captions; this requires Pillow.
 
     Args:
-        images: Arrays or tensors of shape ``(height, width)``, ``(1, height, width)`` or
-            ``(3, height, width)``, with bytes or with numbers in [0, 1].
+        images: Arrays or tensors of shape ``(height, width)`` or ``(channels, height, width)``
+            with 1 or 3 channels, with bytes or with numbers in [0, 1].
         captions: The text or markup below each image.
         details: The text or markup next to each image, or an empty list.
-        size: The width of an image in CSS pixels.
-
-    Raises:
-        ValueError: If there are no images, the lengths differ, or an image is invalid.
     """
     require(images, "images")
     cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
-    return render("images.html", cells=list(cells), size=size)
+    return render("images.html", cells=list(cells))
 
 
 def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Markup:
@@ -154,10 +123,9 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> M
 
 
 def data_uri(image: Any, most: int | None = None) -> str:
-    """Return an image as a ``data:`` address; see :func:`image_grid` for the shapes.
+    """Return an image as a ``data:`` address in PNG; see :func:`image_grid` for the shapes.
 
-    The format is PNG. An image with more than ``most`` pixels in one direction is reduced to this
-    size and stored as WebP.
+    An image with more than ``most`` pixels in one direction is reduced and stored as WebP.
     """
     try:
         from PIL import Image
@@ -184,8 +152,6 @@ def _as_bytes(image: Any) -> npt.NDArray[np.uint8]:
     if pixels.dtype == np.uint8:
         return pixels
     if not ((pixels >= 0) & (pixels <= 1)).all():
-        raise ValueError(
-            f"Expected bytes or numbers in [0, 1], got the range {pixels.min():g} to "
-            f"{pixels.max():g}. Undo the normalization first."
-        )
+        found = f"{pixels.min():g} to {pixels.max():g}"
+        raise ValueError(f"Expected bytes or numbers in [0, 1], got {found}. Undo normalization.")
     return (pixels * 255).round().astype(np.uint8)

@@ -1,7 +1,6 @@
 """Plots of an evaluation with matplotlib; each function returns the axes.
 
-A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and
-``total``, such as a :class:`creinn.CredalSet`.
+A prediction is a :class:`creinn.CredalSet`, or another object with its attributes.
 """
 
 from collections.abc import Mapping
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def plot_rejection(prediction: Any, labels: Any, ax: Any = None) -> "Axes":
-    """Plot the accuracy if the most uncertain rows are rejected, by each uncertainty.
-
-    The legend has the areas under the curves (AUARC).
+    """Plot the accuracy if the most uncertain rows are rejected, with the AUARC.
 
     Args:
         prediction: Predictions of labelled rows.
@@ -40,9 +37,7 @@ def plot_rejection(prediction: Any, labels: Any, ax: Any = None) -> "Axes":
 def plot_ood(
     inside: Any, outside: Any, by: str = "epistemic", bins: int = 40, ax: Any = None
 ) -> "Axes":
-    """Plot histograms of an uncertainty for in-distribution and out-of-distribution rows.
-
-    The legend has the AUROC of the detection.
+    """Plot histograms of an uncertainty, with the AUROC of the detection.
 
     Args:
         inside: Predictions of in-distribution rows.
@@ -70,8 +65,6 @@ def plot_ood(
 
 def plot_reliability(prediction: Any, labels: Any, bins: int = 15, ax: Any = None) -> "Axes":
     """Plot the accuracy in bins of the probability of the label.
-
-    The bars of calibrated probabilities end at the dashed line.
 
     Args:
         prediction: Predictions of labelled rows.

@@ -26,19 +26,13 @@ def provenance(command: str) -> dict[str, Any]:
 
 def provenance_rows(origin: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the rows of a table for the result of :func:`provenance`."""
-    facts = {**origin, "commit": origin["commit"] or "unknown"}
-    facts["versions"] = ", ".join(
-        f"{name} {found}" for name, found in origin["versions"].items() if found
-    )
+    versions = [f"{name} {found}" for name, found in origin["versions"].items() if found]
+    facts = {**origin, "commit": origin["commit"] or "unknown", "versions": ", ".join(versions)}
     return [{"what": name, "value": str(value)} for name, value in facts.items()]
 
 
 def commit(directory: Path) -> str | None:
-    """Return the git commit of a directory, with ``-dirty`` if files were changed.
-
-    The result is ``None`` if git does not track the directory, for example for an installed
-    package.
-    """
+    """Return the git commit of a tracked directory, with ``-dirty`` if files were changed."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(directory), *arguments]

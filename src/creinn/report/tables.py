@@ -1,12 +1,10 @@
 """Tables of results as text, Markdown and HTML.
 
-A row is a dictionary from the names of the columns to cells. A cell is text, a number, a
-:class:`MeanStd`, or ``None`` if there is no value.
+A row is a dictionary of cells. A cell is text, a number, a :class:`MeanStd`, or ``None``.
 """
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
-from numbers import Integral, Real
+from numbers import Integral
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -30,7 +28,7 @@ class MeanStd(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "MeanStd":
-        """Compute the mean and the sample standard deviation (with divisor ``n - 1``)."""
+        """Compute the mean and the sample standard deviation."""
         return cls(fmean(values), float(stdev(values)) if len(values) > 1 else None)
 
 
@@ -40,7 +38,7 @@ Digits = int | Mapping[str, int]
 
 
 def format_cell(cell: Cell, digits: int = 3) -> str:
-    """Format a cell; numbers have ``digits`` decimals, and ``None`` is a dash.
+    """Format a cell; ``None`` is a dash.
 
     Example:
         >>> format_cell(MeanStd(0.94312, 0.0021)), format_cell(12), format_cell(None)
@@ -51,17 +49,15 @@ def format_cell(cell: Cell, digits: int = 3) -> str:
     if isinstance(cell, MeanStd):
         mean = format_cell(cell.mean, digits)
         return mean if cell.std is None else f"{mean} ± {format_cell(cell.std, digits)}"
-    if isinstance(cell, Real) and not isinstance(cell, Integral):
-        return f"{cell:.{digits}f}" if isfinite(cell) else str(cell)
-    return str(cell)
+    return str(cell) if isinstance(cell, str | Integral) else f"{cell:.{digits}f}"
 
 
 def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
-    """Return a table for a terminal, with text on the left and numbers on the right.
+    """Return a table for a terminal.
 
     Args:
         rows: The rows of the table.
-        digits: The number of decimals, for all columns or by the name of a column.
+        digits: The number of decimals, or a dictionary from columns to numbers.
 
     Example:
         >>> print(text_table([{"model": "SNN", "acc": 0.9}, {"model": "CreINN", "acc": None}]))
@@ -72,9 +68,8 @@ def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """
     columns, cells, numeric = _grid(rows, digits)
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    form = "  ".join(
-        f"{{:{'>' if right else '<'}{width}}}" for width, right in zip(widths, numeric, strict=True)
-    )
+    aligned = [">" if right else "<" for right in numeric]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(aligned, widths, strict=True))
     lines = [columns, ["-" * width for width in widths], *cells]
     return "\n".join(form.format(*line).rstrip() for line in lines)
 
@@ -90,17 +85,15 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """
     columns, cells, numeric = _grid(rows, digits)
     rule = "|".join("---:" if right else "---" for right in numeric)
-    head, *body = (
-        " | ".join(cell.replace("|", "\\|") for cell in line) for line in [columns, *cells]
-    )
-    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {line} |" for line in body)])
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in [columns, *cells]]
+    head, *body = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([head, f"|{rule}|", *body])
 
 
 def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
     """Return an HTML table; see :func:`text_table`.
 
-    Columns that end with "(paper)" are grey. In a narrow window, a table with more than three
-    columns is shown as a list.
+    Columns that end with "(paper)" are grey.
     """
     columns, cells, numeric = _grid(rows, digits)
     return render("table.html", columns=columns, numeric=numeric, rows=cells)
@@ -111,10 +104,7 @@ def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         raise ValueError("The table must have at least one row and one column.")
-    places = [digits if isinstance(digits, int) else digits.get(name, 3) for name in columns]
-    cells = [
-        [format_cell(row.get(name), place) for name, place in zip(columns, places, strict=True)]
-        for row in rows
-    ]
+    places = digits if isinstance(digits, Mapping) else dict.fromkeys(columns, digits)
+    cells = [[format_cell(row.get(name), places.get(name, 3)) for name in columns] for row in rows]
     numeric = [not any(isinstance(row.get(name), str) for row in rows) for name in columns]
     return columns, cells, numeric

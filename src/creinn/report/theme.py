@@ -1,7 +1,6 @@
 """Common style of the reports: colors, fonts and jinja2 templates.
 
-The colors have a contrast of at least 3 on light and on dark pages. The templates escape text, but
-not :class:`markupsafe.Markup`.
+The colors have a contrast of at least 3 on light and on dark pages.
 """
 
 from collections.abc import Sized
@@ -21,8 +20,7 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.globals |= {"INK": INK, "FAINT": FAINT, "GRID": GRID}
-_TEMPLATES.globals |= {"CLEAR": CLEAR, "PALETTE": PALETTE, "FONT": FONT}
+_TEMPLATES.globals.update(INK=INK, FAINT=FAINT, GRID=GRID, CLEAR=CLEAR, PALETTE=PALETTE, FONT=FONT)
 
 
 def color(index: int) -> str:
@@ -42,12 +40,8 @@ def render(template: str, **values: Any) -> Markup:
 
 def texts(template: str, **values: Any) -> dict[str, str]:
     """Return the texts that a template defines by name, each in one line."""
-    module = _TEMPLATES.get_template(template).make_module(values)
-    return {
-        name: " ".join(str(text).split())
-        for name, text in vars(module).items()
-        if not name.startswith("_")
-    }
+    found = vars(_TEMPLATES.get_template(template).make_module(values)).items()
+    return {name: " ".join(str(text).split()) for name, text in found if name[0] != "_"}
 
 
 def require(values: Sized, name: str) -> None:
