@@ -188,7 +188,6 @@ def test_ambiguous_columns_raise(train, tmp_path, cells, option, token):
         (["01067", "10115"] * 20, "'01067'"),
         (["1e30", *map(str, range(39))], "1 outlier"),
         ([f"2021-03-01T{i % 24:02}:00:00+02:00" for i in range(40)], "UTC"),
-        (["JA", "ja"] * 20, "'JA', 'ja'"),
     ],
 )
 def test_decisions_are_printed(train, tmp_path, cells, token):
@@ -230,10 +229,9 @@ def test_rows_without_a_class(run, train, tmp_path):
 
 
 def test_suspicious_data_print_notes(run, train, tmp_path):
-    classes = ["ja", "nein"] * 18 + ["JA", "JA", "ja", "vielleicht"]
+    classes = ["ja", "nein"] * 19 + ["ja", "vielleicht"]
     path = write(tmp_path / "t.csv", "x", list(map(str, range(40))), y=classes)
     done = train(path)
-    assert "'JA', 'ja'" in done.out
     assert "vielleicht" in done.out
     done = run("evaluate", tmp_path / "m", path, "--out", tmp_path / "e.json")
     assert done.code == 0, done.err

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.columns import Category, Date, Number, case_remarks
+from creinn.data.columns import Category, Date, Number
 from creinn.data.encoder import TableEncoder
 from creinn.data.table import Reading, Table
 
@@ -53,19 +53,18 @@ def test_frequent_marker_in_categories_is_ambiguous(mark):
 
 
 def test_decimal_commas_are_detected_and_noted():
-    columns = {"x": [f"{i % 7},5" for i in range(40)], "z": [f"1.{i + 100},25" for i in range(40)]}
+    columns = {"x": [f"{i % 7},5" for i in range(40)], "z": [str(i % 5) for i in range(40)]}
     encoder, notes = TableEncoder.fit([table(Reading(separator=";"), **columns, y=Y40)], "y")
     assert "numbers have ','" in notes[0]
     x = encoder.columns[0]
     assert encoder.decimal == ","
     assert x.mean == pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)]))
-    assert encoder.columns[1].mean == pytest.approx(1119.75)
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
     with pytest.raises(ValueError, match=r"decimal='\.'"):  # never 35
         copy.encode([table(x=["3.5"], z=["1"])])
     point = table(Reading(decimal="."), x=["3.5"], z=["1"])
     expected = (3.5 - x.mean) / x.scale
-    np.testing.assert_allclose(copy.encode([point])[0][0][0, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(copy.encode([point])[0][0, 0], expected, rtol=1e-6)
 
 
 def test_leading_zeros_are_categories():
@@ -107,7 +106,8 @@ def test_numbers_in_two_formats_are_ambiguous():
     for forced in ((), ("z",)):
         data = table(Reading(separator=";"), **columns, y=Y40)
         if forced:
-            assert TableEncoder.fit([data], "y", categorical=forced)[0].widths == [1, 7, 1]
+            columns = TableEncoder.fit([data], "y", categorical=forced)[0].columns
+            assert [column.width for column in columns] == [1, 7, 1]
         else:
             with pytest.raises(ValueError, match="'z'"):
                 TableEncoder.fit([data], "y")
@@ -165,7 +165,7 @@ def test_ambiguous_order_of_day_and_month(sign):
 def test_unsupported_date_formats_are_noted(cells):
     column, note = learn(cells * 20)
     assert isinstance(column, Category)
-    assert f"{cells[0]!r}, because not all are dates" in note
+    assert f"{cells[0]!r} is a category, because not all are dates" in note
 
 
 def test_time_of_day_and_time_zones():
@@ -192,15 +192,10 @@ def test_rare_categories_are_merged():
     encoder, notes = TableEncoder.fit([table(x=words, y=Y40)], "y", max_categories=2)
     assert encoder.columns == (Category("x", ("u", "v"), other=True),)
     assert "the 3 rarest" in notes[0]
-    (x,), _ = encoder.encode([table(x=["u", "q", "new", None])])
+    x, _ = encoder.encode([table(x=["u", "q", "new", None])])
     np.testing.assert_array_equal(x, [[1, 0, 0], [0, 0, 1], [0, 0, 1], [np.nan] * 3])
     with pytest.raises(ValueError, match="max_categories="):
         TableEncoder.fit([table(x=words, y=Y40)], "y", max_categories=1)
-
-
-def test_column_names_that_differ_in_case():
-    assert "'JA', 'ja'" in learn(["JA", "ja", "nein", "nein"] * 10)[1]
-    assert case_remarks(["a", "B"]) == []
 
 
 def test_memory_of_many_categories():
@@ -208,7 +203,7 @@ def test_memory_of_many_categories():
     many = table(x=[f"c{i % 3000}" for i in range(rows)], y=["a", "b"] * (rows // 2))
     encoder, _ = TableEncoder.fit([many], "y")
     tracemalloc.start()
-    (x,), _ = encoder.encode([many])
+    x, _ = encoder.encode([many])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert x.shape == (rows, 101)

@@ -67,8 +67,8 @@ def test_invalid_tables(tmp_path, text, token):
 
 
 def test_other_file_formats(tmp_path):
-    for name, token in (("t.json", "read_json"), ("t.xlsx", "read_excel")):
-        with pytest.raises(ValueError, match=token):
+    for name in ("t.json", "t.xlsx"):
+        with pytest.raises(ValueError, match="not CSV"):
             read_table(write(tmp_path, "1", name))
 
 
@@ -97,7 +97,7 @@ def test_wrong_encodings(tmp_path):
     with pytest.raises(ValueError, match="encoding="):
         read_table(path, Reading(encoding="utf-8"))
     with pytest.raises(ValueError, match="klingon"):
-        read_table(path, Reading(encoding="klingon"))
+        Reading(encoding="klingon")
     path.write_bytes(b"PK\x03\0\0" + bytes(range(256)))
     with pytest.raises(ValueError, match="encoding="):
         read_table(path)

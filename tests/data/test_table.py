@@ -28,8 +28,8 @@ def test_default_missing_value_markers():
 
 
 def test_extend_auto_markers():
-    assert Reading(("auto", "-9")).marks == [*MARKS, "-9"]
-    assert Reading(()).marks == []
+    assert Reading(("auto", "-9")).marks == (*MARKS, "-9")
+    assert Reading(()).marks == ()
     np.testing.assert_array_equal(
         table("-9", "?", missing=("auto", "-9")).numbers("x"), [np.nan] * 2
     )
@@ -39,7 +39,7 @@ def test_non_numeric_values_are_listed():
     cells = ["1", "k.A.", "2", "k.A.", "defekt", "inf"]
     with pytest.raises(ValueError, match=r"'k\.A\.' \(2\)"):
         table(*cells).numbers("x")
-    with pytest.raises(ValueError, match=r"40 more"):
+    with pytest.raises(ValueError, match=r"90 of 90"):
         table(*(f"t{i}" for i in range(90))).numbers("x")
 
 
@@ -69,19 +69,14 @@ def test_missing_columns():
 @pytest.mark.parametrize(
     ("decimal", "text", "value"),
     [
-        ("auto", "1.5", 1.5),
-        ("auto", "1,5", None),
-        ("auto", "1,500", None),
         (",", "-1,5e3", -1500),
         (",", ",5", 0.5),
-        (",", "1.234.567,5", 1234567.5),
-        (",", "1.5", None),  # not a group of three digits
+        (",", "1.234,5", None),
+        (",", "1.5", None),
         (",", "1234,5", 1234.5),
-        (",", "1\u202f234,5", 1234.5),
-        (".", "22,967", 22967),
+        (".", "22,967", None),
         (".", "1,23", None),
         (".", ",", None),
-        (".", "1'234.5", 1234.5),
         (".", "1.5", 1.5),
     ],
 )
@@ -95,14 +90,13 @@ def test_number_formats(decimal, text, value):
     [
         (";", [["3,5", "22,967"], ["1", "2"]], ","),
         (";", [["22,967", "967"]], ","),
-        (",", [["22,967", "967"], ["3.5", "1"]], "."),
-        (";", [["1.234,5"], ["1.234", "17"]], ","),
-        (";", [["1.5", "2.5"], ["x", "y"]], "auto"),
-        (";", [["1.234", "2.345"]], "auto"),  # plain numbers come first
-        (",", [["1", "2"], []], "auto"),
+        (",", [["22,967", "967"]], "."),
+        (";", [["1.5", "2.5"], ["x", "y"]], "."),
+        (";", [["1.234", "2.345"]], "."),
+        (";", [["1", "2"], []], "."),
         (";", [["1,5"], ["2,5"], ["3.14"]], ","),
-        (",", [["1", "?", "2"]], "auto"),
-        (",", [], "auto"),
+        (";", [["1", "?", "2"]], "."),
+        (";", [], "."),
     ],
 )
 def test_decimal_marks_are_detected(separator, columns, expected):

@@ -130,7 +130,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
         return _normalize(data, preprocessing)
     (part,) = _read_tables(options, preprocessing, classes, whole=True)
     assert part.labels is not None
-    preprocessing = {**preprocessing, "marks": _marks(options, preprocessing)}
+    preprocessing = {**preprocessing, "marks": part.tables[0].reading.marks}
     return PreparedData(
         options.source,
         part.inputs,
@@ -205,7 +205,7 @@ def show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -
 
 
 def _learn_tables(options: "TrainOptions") -> PreparedData:
-    reading = _reading(options, options.missing, options.dayfirst)
+    reading = _reading(options, options.dayfirst)
     tables: Tables = [read_table(path, reading) for path in options.paths]
     first, target, votes = tables[0], options.target, options.target_columns
     if (target is None) != bool(votes):
@@ -226,27 +226,17 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
         classes, class_notes = find_classes(texts, target, options.max_classes)
         labels = class_indices(texts, classes, tables[0], target)
         label_notes = label_notes + class_notes
-    features, _ = encoder.encode(tables)
-    missing = Missing.fit(torch.cat(features), encoder.widths)
-    preprocessing = {"kind": "table", **encoder.to_json()}
-    preprocessing |= {"marks": reading.marks, "missing": missing.to_json()}
-    preprocessing["target_columns"] = votes
+    inputs, _ = encoder.encode(tables)
     return PreparedData(
         options.source,
-        _inputs(features, missing),
+        inputs,
         labels,
         classes,
-        missing=missing,
+        missing=encoder.missing,
         notes=notes + label_notes,
-        preprocessing=preprocessing,
+        preprocessing={"kind": "table", **encoder.to_json(), "target_columns": votes},
         distributions=distributions,
     )
-
-
-def _marks(options: "DataOptions", preprocessing: Any) -> list[str]:
-    """Return the marks of missing values, where auto means those of the training."""
-    known = {"auto": preprocessing["marks"]}
-    return [mark for given in options.missing for mark in known.get(given, [given])]
 
 
 def _read_tables(
@@ -254,13 +244,12 @@ def _read_tables(
 ) -> Iterator[Part]:
     encoder = TableEncoder.from_json(preprocessing)
     counts: Counts = {}
-    missing = Missing.from_json(preprocessing["missing"])
-    reading = _reading(options, _marks(options, preprocessing))
+    reading = encoder.complete(_reading(options))
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
         raise ValueError("The column 'row' cannot be kept: the result has a column of that name.")
     batch_size = options.batch_size or TABLE_ROWS
-    most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
+    most = min(MOST_ROWS, MOST_CELLS // encoder.missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)
     fast = encoder.plain_numbers(reading).difference(kept_columns)
     dropped = 0
@@ -277,7 +266,7 @@ def _read_tables(
             labels = class_indices(texts, classes, tables[0], preprocessing["target"])
             dropped += len(chunk[0]) - len(texts)
         first = tables[0]
-        features, notes = encoder.encode(tables, counts)
+        inputs, notes = encoder.encode(tables, counts)
         if dropped:
             notes.append(f"{first.name}: {pluralize(dropped, 'row')} without a class dropped")
         ids: dict[str, Any] = {"row": first.frame.index + 1}
@@ -285,20 +274,13 @@ def _read_tables(
             first.check_column(column)
             check_cells(tables, column)
             ids[column] = first.frame[column].array
-        inputs = _inputs(features, missing)
         more: Any = {"tables": tables, "distributions": distributions}
-        yield Part(inputs, labels, ids, notes, first.share, missing=missing, **more)
+        yield Part(inputs, labels, ids, notes, first.share, missing=encoder.missing, **more)
 
 
-def _reading(options: "DataOptions", marks: Sequence[str], dayfirst: bool | None = None) -> Reading:
-    names = ("separator", "decimal", "encoding", "comment")
-    given = {name: getattr(options, name) for name in names}
-    return Reading(tuple(marks), **given, dayfirst=dayfirst)
-
-
-def _inputs(features: Sequence[Tensor], missing: Missing) -> Tensor | Interval:
-    points, *upper = features
-    return missing.intervals(points, *upper) if upper else points
+def _reading(options: "DataOptions", dayfirst: bool | None = None) -> Reading:
+    names = ("missing", "separator", "decimal", "encoding", "comment")
+    return Reading(**{name: getattr(options, name) for name in names}, dayfirst=dayfirst)
 
 
 def _learn_images(options: "TrainOptions", preprocessing: dict[str, Any] | None) -> PreparedData:

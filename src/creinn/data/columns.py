@@ -4,9 +4,8 @@ Numbers are standardized, categories are one-hot encoded, and dates are divided 
 result for a table is an array ``(N, width)`` in single precision. Missing cells are NaN.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,8 @@ Features = npt.NDArray[np.float32]
 _FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
-_KEY_ROWS = 20  # fewer increasing integers are not reported as a key
+_LIKE_NUMBER = r"[€$£¥]?\s*[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d+)?\s*[€$£¥%]?"
+_KEY_ROWS = 20  # fewer increasing integers or categories are not reported as a key
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Number:
 
     def encode(self, table: Table) -> Features:
         """Return the feature ``(N, 1)``."""
-        parts = (np.array([part]) for part in (self.mean, self.scale, self.low, self.high))
-        return Scaling(*parts).apply(table.numbers(self.name)[:, None]).astype(np.float32)
+        scaling = Scaling(self.mean, self.scale, self.low, self.high)
+        return scaling.apply(table.numbers(self.name)[:, None]).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -102,21 +102,17 @@ def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int
     table, remarks = tables[0], list[str]()
     present = table.cells(name).dropna()
     texts = present.drop_duplicates().astype(str)
-    zeros = texts[texts.str.fullmatch(r"0\d+")]
-    if categorical or not len(texts):
-        pass
-    elif len(tables) == 1 and len(zeros) and texts.str.fullmatch(r"\d+").all():
-        remarks = [f"categories, because of leading zeros such as {zeros.iloc[0]!r}"]
-    elif np.isfinite(parse_numbers(present, table.reading.decimal)).any():
-        return _fit_number(tables, name)
-    elif advice := table.advice(texts, all):
-        found = f"{table.name}, column {name!r}: {texts.iloc[0]!r} is not a plain number"
-        raise ValueError(f"{found}.{advice} Pass categorical={name!r} for categories.")
-    elif form := _date_form(table, name, texts):
-        return _fit_date(table, name, form)
-    elif texts.str.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b").all():
-        found = f"categories such as {texts.iloc[0]!r}, because not all are dates of one format"
-        remarks = [f"{found}; use ISO 8601 or days with years of four digits"]
+    if not categorical and len(texts):
+        zeros = texts[texts.str.fullmatch(r"0\d+")]
+        has_number = np.isfinite(parse_numbers(present, table.reading.decimal)).any()
+        if len(tables) == 1 and len(zeros) and texts.str.fullmatch(r"\d+").all():
+            remarks = [f"categories, because of leading zeros such as {zeros.iloc[0]!r}"]
+        elif has_number or texts.str.fullmatch(_LIKE_NUMBER).all():
+            return _fit_number(tables, name)  # raises an error for other cells
+        elif form := _date_form(table, name, texts):
+            return _fit_date(table, name, form)
+        elif texts.str.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b").all():
+            remarks = [f"{texts.iloc[0]!r} is a category, because not all are dates of one format"]
     column, others = _fit_category(table, name, max_categories)
     return column, remarks + others
 
@@ -127,13 +123,12 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     scaling, (outliers,) = fit_scaling(known[:, None])
-    remarks = missing_remarks(tables[0], name)
+    remarks = _missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
-        found = f"{pluralize(int(outliers), 'outlier')} such as {far:g}"
         remarks.append(
-            f"{found}, more than {OUTLIER} interquartile ranges from the median, not used for mean "
-            "and standard deviation, and clipped"
+            f"{pluralize(int(outliers), 'outlier')} such as {far:g}, more than {OUTLIER} "
+            "interquartile ranges from the median, not used for the scale, and clipped"
         )
     steps = np.diff(values[: len(tables[0])])
     if len(steps) >= _KEY_ROWS and (steps > 0).all() and (values == values.round()).all():
@@ -157,14 +152,12 @@ def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
     if not found or "ISO8601" in found:
         return next(iter(found), None)
     allowed = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
-    where = f"{table.name}, column {name!r}"
+    where = f"{table.name}, column {name!r}: the date {texts.iloc[0]!r}"
     if not allowed:
-        raise ValueError(f"{where}: the date {texts.iloc[0]!r} does not fit dayfirst={dayfirst}.")
+        raise ValueError(f"{where} does not fit dayfirst={dayfirst}.")
     if not found[allowed[0]].equals(found[allowed[-1]]):
-        raise ValueError(
-            f"{where}: the order of day and month in {texts.iloc[0]!r} is ambiguous, because no "
-            f"day is above 12. Pass dayfirst=True or dayfirst=False, or categorical={name!r}."
-        )
+        advice = f"Pass dayfirst=True or dayfirst=False, or categorical={name!r}"
+        raise ValueError(f"{where} is ambiguous, because no day is above 12. {advice}.")
     return allowed[0]
 
 
@@ -190,34 +183,25 @@ def _fit_date(table: Table, name: str, form: str) -> Fitted:
     shown = f"{cells.iloc[0]!r} is {times.iloc[0]:%d %B %Y}, in UTC if it has a time zone"
     hour = ", and hour as sine and cosine" if width == 6 else ""
     remark = f"dates, {shown}; features are year, month, weekday, days since the first{hour}"
-    return column, [remark, *missing_remarks(table, name)]
+    return column, [remark, *_missing_remarks(table, name)]
 
 
 def _fit_category(table: Table, name: str, most: int) -> Fitted:
-    remarks = missing_remarks(table, name, is_category=True)
+    remarks = _missing_remarks(table, name, is_category=True)
     counts = pd.Series(table.texts(name), dtype=object).value_counts()
     if len(counts) < 2:
         found = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
         return None, [f"it is {found}, so it is left out"]
     ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
-    column = Category(name, tuple(sorted(ordered.index[:most])), len(counts) > most)
-    remarks += case_remarks(counts.index)
-    if len(counts) > max(20, len(table) // 2):
+    if len(counts) > max(_KEY_ROWS, len(table) // 2):
         found = f"{len(counts)} categories in {len(table)} rows"
         remarks.append(f"{found}; if it is a name or a key, pass drop={name!r}")
-    if column.other:
+    if is_many := len(counts) > most:
         remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are merged")
-    return column, remarks
+    return Category(name, tuple(sorted(ordered.index[:most])), is_many), remarks
 
 
-def case_remarks(names: Iterable[str]) -> list[str]:
-    """Return a remark on names that differ only in case, if there are any."""
-    texts = pd.Series(sorted(names, key=str.casefold), dtype=object)
-    found = ", ".join(map(repr, texts[texts.str.casefold().duplicated(keep=False)]))
-    return [f"names that differ in case only: {found}"] if found else []
-
-
-def missing_remarks(table: Table, name: str, is_category: bool = False) -> list[str]:
+def _missing_remarks(table: Table, name: str, is_category: bool = False) -> list[str]:
     """Return a remark on missing values with the count of each mark, if there are any.
 
     A default mark that is frequent in a column of categories raises a ``ValueError``.
@@ -234,14 +218,3 @@ def missing_remarks(table: Table, name: str, is_category: bool = False) -> list[
     marks = ", ".join(f"{mark!r} {count}" for mark, count in counts.items())
     found = f"{pluralize(int(counts.sum()), 'missing value')} ({marks})"
     return [f"{found}, replaced by all plausible values"] if marks else []
-
-
-def cells_to_report(column: Column, features: Features) -> dict[str, Array]:
-    """Return the cells that are reported, as masks by the name of such a cell."""
-    masks: dict[str, Any] = {"missing value": np.isnan(features[:, 0])}
-    if isinstance(column, Number):
-        limits = np.array([column.low, column.high], np.float32)
-        masks["distant number"] = np.isin(features[:, 0], limits)
-    if isinstance(column, Category):
-        masks["unknown value"] = ~features.any(1)
-    return masks

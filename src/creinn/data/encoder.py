@@ -14,16 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from creinn.data.columns import (
-    Category,
-    Column,
-    Date,
-    Number,
-    case_remarks,
-    cells_to_report,
-    fit_column,
-)
+from creinn.data.columns import Category, Column, Date, Number, fit_column
+from creinn.data.features import Missing
 from creinn.data.table import (
+    MARKS,
     Array,
     Reading,
     Table,
@@ -31,9 +25,11 @@ from creinn.data.table import (
     check_cells,
     check_pair,
     detect_decimal,
+    expand_marks,
     list_counts,
     parse_numbers,
 )
+from creinn.interval import Interval
 from creinn.numerics import list_names, pluralize
 
 Names = Collection[str]
@@ -52,14 +48,16 @@ _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
 _FEW_ROWS = 5  # a number with fewer rows is probably not a class
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TableEncoder:
     """Encoders of the columns of a training table, and values for missing cells."""
 
     target: str | None  # the column of the classes
     columns: tuple[Column, ...]  # the columns that are features
+    missing: Missing  # fitted to the features
     ignored: tuple[str, ...] = ()  # the columns that are dropped, constant or empty
-    decimal: str = "auto"  # the decimal mark of the training table
+    decimal: str = "."  # the decimal mark of the training table
+    marks: tuple[str, ...] = MARKS  # its marks of missing values
 
     @classmethod
     def fit(
@@ -83,7 +81,7 @@ class TableEncoder:
             raise ValueError(f"max_categories= must be at least 2, got {max_categories}.")
         used = [name for name in first.frame if name != target and name not in drop]
         decimal = detect_decimal([first.cells(name) for name in used], first.reading)
-        tables = _with_decimal(tables, decimal)
+        tables = [replace(t, reading=replace(t.reading, decimal=decimal)) for t in tables]
         notes = [note for table in tables for note in table.notes]
         columns: list[Column] = []
         for name in used:
@@ -93,41 +91,39 @@ class TableEncoder:
                 notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
         if not columns:
             raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
-        if first.reading.decimal != decimal and any(isinstance(one, Number) for one in columns):
-            found = f"numbers have {decimal!r} before decimals, and possibly groups of three digits"
-            notes.append(f"{first.name}: {found}")
+        if first.reading.decimal == "auto" and decimal == ",":
+            notes.append(f"{first.name}: numbers have ',' before decimals")
+        rows = torch.cat([_features(columns, table) for table in tables])
+        missing = Missing.fit(rows, [column.width for column in columns])
         kept = {target, *(column.name for column in columns)}
         ignored = tuple(name for name in first.frame if name not in kept)
-        return cls(target, tuple(columns), ignored, decimal), notes
+        return cls(target, tuple(columns), missing, ignored, decimal, first.reading.marks), notes
 
-    @property
-    def widths(self) -> list[int]:
-        """The number of features of each column."""
-        return [column.width for column in self.columns]
+    def complete(self, reading: Reading) -> Reading:
+        """Replace ``auto`` by the decimal mark and the marks of missing values of the training."""
+        decimal = self.decimal if reading.decimal == "auto" else reading.decimal
+        return replace(reading, decimal=decimal, missing=expand_marks(reading.missing, self.marks))
 
     def plain_numbers(self, reading: Reading) -> set[str]:
         """Return the names of the columns that can be parsed by pandas."""
-        if "," in (reading.decimal, self.decimal):
-            return set()
-        return {column.name for column in self.columns if isinstance(column, Number)}
+        numbers = {column.name for column in self.columns if isinstance(column, Number)}
+        return numbers if reading.decimal == "." else set()
 
-    def encode(self, tables: Tables, counts: Counts | None = None) -> tuple[list[Tensor], Notes]:
-        """Encode one table or the tables of two bounds, and return the features and notes.
+    def encode(
+        self, tables: Tables, counts: Counts | None = None
+    ) -> tuple[Tensor | Interval, Notes]:
+        """Encode one table, with NaN for missing cells, or the tables of two bounds.
 
-        ``counts`` are those of earlier chunks. They are updated, and the notes are on all chunks.
+        Returns notes on the cells. ``counts`` are those of earlier chunks. They are updated, and
+        the notes are on all chunks.
         """
         check_pair(tables)
-        tables = _with_decimal(tables, self.decimal)
+        tables = [replace(table, reading=self.complete(table.reading)) for table in tables]
         first, counts = tables[0], {} if counts is None else counts
         for column in self.columns:
             check_cells(tables, column.name, isinstance(column, Number))
-        features = [[column.encode(table) for column in self.columns] for table in tables]
-        for column, encoded in zip(self.columns, features[0], strict=True):
-            for what, mask in cells_to_report(column, encoded).items():
-                for row in np.flatnonzero(mask)[:1]:
-                    place = f"{str(first.frame[column.name].iloc[row])!r} in {first.row(row)}"
-                    count, place = counts.get((column.name, what), (0, place))
-                    counts[column.name, what] = count + int(mask.sum()), place
+        lower, *upper = (_features(self.columns, table) for table in tables)
+        self._count(first, lower.numpy(), counts)
         notes = [note for table in tables for note in table.notes]
         for (name, what), (count, place) in counts.items():
             found = f"{pluralize(count, what)}, first {place}"
@@ -136,12 +132,31 @@ class TableEncoder:
         if unused := [str(name) for name in first.frame if name not in used]:
             absent = "the training table has no such column"
             notes.append(f"{first.name}: not used, because {absent}: {', '.join(unused)}")
-        return [torch.from_numpy(np.concatenate(part, axis=1)) for part in features], notes
+        return self.missing.intervals(lower, *upper) if upper else lower, notes
+
+    def _count(self, table: Table, features: Array, counts: Counts) -> None:
+        """Count the cells that are reported."""
+        end = 0
+        for column in self.columns:
+            start, end = end, end + column.width
+            cells = features[:, start:end]
+            masks: dict[str, Any] = {"missing value": np.isnan(cells[:, 0])}
+            if isinstance(column, Number):
+                limits = np.array([column.low, column.high], np.float32)
+                masks["distant number"] = np.isin(cells[:, 0], limits)
+            if isinstance(column, Category):
+                masks["unknown value"] = ~cells.any(1)
+            for what, mask in masks.items():
+                for row in np.flatnonzero(mask)[:1]:
+                    place = f"{str(table.frame[column.name].iloc[row])!r} in {table.row(row)}"
+                    count, place = counts.get((column.name, what), (0, place))
+                    counts[column.name, what] = count + int(mask.sum()), place
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoder as plain JSON, for a saved model."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        return json.loads(json.dumps({**vars(self), "columns": columns}))
+        record = {**vars(self), "columns": columns, "missing": self.missing.to_json()}
+        return json.loads(json.dumps(record))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
@@ -152,14 +167,13 @@ class TableEncoder:
                 key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()
             }
             columns.append(_KINDS[values.pop("kind")](**values))
-        ignored = tuple(record["ignored"])
-        return cls(record["target"], tuple(columns), ignored, record["decimal"])
+        missing, ignored = Missing.from_json(record["missing"]), tuple(record["ignored"])
+        marks = tuple(record["marks"])
+        return cls(record["target"], tuple(columns), missing, ignored, record["decimal"], marks)
 
 
-def _with_decimal(tables: Tables, decimal: str) -> Tables:
-    """Return the tables with a decimal mark in place of ``auto``."""
-    given = [replace(t.reading, decimal=decimal) for t in tables if t.reading.decimal == "auto"]
-    return [replace(t, reading=r) for t, r in zip(tables, given, strict=True)] if given else tables
+def _features(columns: Sequence[Column], table: Table) -> Tensor:
+    return torch.from_numpy(np.concatenate([column.encode(table) for column in columns], axis=1))
 
 
 def labelled_rows(
@@ -169,20 +183,20 @@ def labelled_rows(
     check_cells(tables, target)
     first = tables[0]
     texts = first.texts(target)
-    missing = np.array([text is None for text in texts])
+    missing = pd.isna(texts)
     if not missing.any():
         return tables, texts, []
-    marks = list_counts(first.count_missing(target))
-    found = f"{first.name}, column {target!r}: {missing.sum()} of {len(texts)} rows have no class"
+    found = (
+        f"{first.name}, column {target!r}: {missing.sum()} of {len(texts)} rows have no class, "
+        f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
+    )
     if missing.all():
-        raise ValueError(f"{found}: {marks}. Pass target= with the column that holds the classes.")
+        raise ValueError(f"{found}. Pass target= with the column that holds the classes.")
     if not drop_unlabelled:
-        raise ValueError(
-            f"{found}: {marks}, first in {first.row(missing.argmax())}. Pass "
-            "drop_unlabelled=True to drop these rows, or missing= if such a text is a class."
-        )
+        advice = "drop_unlabelled=True to drop them, or missing= if such a text is a class"
+        raise ValueError(f"{found}. Pass {advice}.")
     kept = [replace(table, frame=table.frame[~missing]) for table in tables]
-    return kept, texts[~missing], [f"{found} and were dropped: {marks}"]
+    return kept, texts[~missing], [f"{found}; they were dropped"]
 
 
 def find_classes(
@@ -195,21 +209,18 @@ def find_classes(
         (['9', '10'], [])
     """
     names, counts = np.unique(labels.astype(str), return_counts=True)
-    found = names.tolist()
-    values = parse_numbers(found)
+    values = parse_numbers(names)
     is_number = bool(np.isfinite(values).all())
     is_quantity = is_number and np.median(counts) < _FEW_ROWS
     limit = most or (_MOST_NUMBERS if is_quantity else _MOST_CLASSES)
-    if len(found) > limit:
+    if len(names) > limit:
         advice = "Divide the numbers into ranges" if is_quantity else "Choose another column"
-        what = f"The target {target!r} has {len(found)} classes, more than {limit}"
-        raise ValueError(f"{what}. {advice}, or pass max_classes={len(found)}.")
-    notes = [f"target {target!r}: {remark}" for remark in case_remarks(found)]
-    if len(single := names[counts == 1].tolist()) and len(labels) > len(found):
+        found = f"The target {target!r} has {len(names)} classes, more than {limit}"
+        raise ValueError(f"{found}. {advice}, or pass max_classes={len(names)}.")
+    single, notes = names[counts == 1].tolist(), []
+    if single and len(labels) > len(names):
         notes.append(f"target {target!r}: classes with one row only: {list_names(single, 'name')}")
-    if is_number:
-        found = [found[i] for i in np.argsort(values, kind="stable")]
-    return found, notes
+    return names[values.argsort(kind="stable") if is_number else ...].tolist(), notes
 
 
 def class_indices(labels: Array, classes: Sequence[str], table: Table, target: str) -> Tensor:
@@ -223,8 +234,6 @@ def class_indices(labels: Array, classes: Sequence[str], table: Table, target: s
 
 def label_distributions(table: Table, columns: Sequence[str]) -> Tensor:
     """Return the label distributions ``(N, K)`` of columns with votes or probabilities."""
-    for column in columns:
-        table.check_column(column)
     votes = np.stack([table.numbers(column) for column in columns], axis=1)
     for row, k in np.argwhere(~(votes >= 0)):
         found = f"{table.at(row, columns[k])}: the number of votes is {votes[row, k]:g}"

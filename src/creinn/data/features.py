@@ -32,10 +32,10 @@ PLAUSIBLE = 12  # the number of fillings that are used if a model has a distance
 class Scaling(NamedTuple):
     """Scaling of columns to ``(x - mean) / scale``, clipped to ``[low, high]``."""
 
-    mean: Array
-    scale: Array
-    low: Array
-    high: Array
+    mean: Any  # for each column, or for one column
+    scale: Any
+    low: Any
+    high: Any
 
     def apply(self, values: Array) -> Array:
         """Return the scaled columns in double precision. NaN stays NaN."""
@@ -47,8 +47,8 @@ def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Arr
     """Fit the mean and the standard deviation of each column, and count its outliers.
 
     Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
-    for the fit, and the column is clipped ``MARGIN`` standard deviations beyond all other values.
-    Missing numbers are NaN.
+    for the fit, and are clipped ``MARGIN`` standard deviations beyond all other values. Missing
+    numbers are NaN.
 
     Example:
         >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
@@ -70,13 +70,11 @@ def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Arr
     size = np.nanmax(np.abs(inside), axis=0)
     size[size == 0] = 1
     scaler = StandardScaler().fit(inside / size, sample_weight=weights)  # no square overflows
-    mean, scale = scaler.mean_ * size, scaler.scale_ * size
-    with np.errstate(over="ignore"):
-        scaled = (inside - mean) / scale
-    outliers = is_outlier.sum(0)
+    scaling = Scaling(scaler.mean_ * size, scaler.scale_ * size, -FAR, FAR)
+    scaled, outliers = scaling.apply(inside), is_outlier.sum(0)
     low = np.where(outliers > 0, np.nanmin(scaled, axis=0) - MARGIN, -FAR)
     high = np.where(outliers > 0, np.nanmax(scaled, axis=0) + MARGIN, FAR)
-    return Scaling(mean, scale, low, high), outliers
+    return scaling._replace(low=low, high=high), outliers
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +171,7 @@ class Missing:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as plain JSON, for a saved model."""
-        tensors = {name: getattr(self, name).tolist() for name in ("low", "high", "donors")}
-        return {**tensors, "marked": list(self.marked)}
+        return {name: torch.as_tensor(value).tolist() for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":

@@ -12,7 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice, zip_longest
 from os import PathLike
@@ -23,11 +23,9 @@ import numpy as np
 import pandas as pd
 
 from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, parse_numbers
-from creinn.numerics import list_names, pluralize
+from creinn.numerics import list_names
 
-_SEPARATORS = (",", ";", "\t", "|")
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
-_SAMPLE_LINES = 100  # lines that are used to detect the separator
 _INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
 
 
@@ -56,9 +54,8 @@ def read_chunks(
 def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[Tables]:
     """Yield the chunks of one table, or of two tables with the same number of rows."""
     for tables in zip_longest(*streams):
-        for one, other in zip(tables, tables[::-1], strict=True):
-            if one is None:
-                raise ValueError(f"{other.name} has more rows than the table of the other bound.")
+        if None in tables:
+            raise ValueError("The tables of lower and upper bounds have different numbers of rows.")
         yield tables
 
 
@@ -94,11 +91,14 @@ def _csv_chunks(
 
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
     """Return the options with the encoding and the separator of a file, and notes."""
-    encoding, notes = _encoding(path, reading)
-    separator = reading.separator.replace("\\t", "\t")
+    notes = []
+    encoding, separator = reading.encoding, reading.separator.replace("\\t", "\t")
+    if encoding == "auto":
+        encoding = _encoding(path)
+        if encoding != "utf-8-sig":
+            notes.append(f"{path} was read as {encoding}; if letters are wrong, pass encoding=")
     if separator == "auto":
-        with _open(path, encoding) as (text, _):
-            separator = _separator(text, reading)
+        separator = _separator(path, encoding, reading.comment)
         notes += [f"{path}: cells are separated by {separator!r}"] if separator != "," else []
     if len(separator) != 1:
         raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
@@ -145,13 +145,11 @@ def _check_lines(path: Path, columns: int, reading: Reading) -> None:
     """Raise a ``ValueError`` for the first line with another number of cells than the header."""
     with _open(path, reading.encoding) as (text, _):
         for line, cells in _records(text, reading):
-            if len(cells) == columns or (reading.comment and reading.comment in "".join(cells)):
-                continue
-            found = f"{path}, line {line} has {pluralize(len(cells), 'cell')}"
-            raise ValueError(
-                f"{found}, but the header has {columns}. Correct the line, quote cells that "
-                f"contain {reading.separator!r}, or pass separator= or comment=."
-            )
+            if len(cells) != columns and not (reading.comment and reading.comment in str(cells)):
+                raise ValueError(
+                    f"{path}, line {line}: found {len(cells)} of {columns} cells. Correct the "
+                    "line, quote cells with separators, or pass separator= or comment=."
+                )
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
@@ -179,8 +177,9 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
         ):
             yield text, lambda: min(1.0, file.tell() / size)
     except _DAMAGED as error:
-        found = f"{path} cannot be decompressed: {error}"
-        raise ValueError(f"{found}. It is truncated or damaged.") from error
+        raise ValueError(f"{path} is truncated or damaged: {error}.") from error
+    except UnicodeError as error:
+        raise ValueError(f"{path} is not text: {error}. If it is CSV, pass encoding=.") from error
 
 
 def _open_zip(file: BinaryIO) -> IO[bytes]:
@@ -192,44 +191,33 @@ def _open_zip(file: BinaryIO) -> IO[bytes]:
     return archive.open(names[0])
 
 
-def _encoding(path: Path, reading: Reading) -> tuple[str, list[str]]:
-    """Return an encoding that decodes the whole file, and a note if it was detected."""
+def _encoding(path: Path) -> str:
+    """Return UTF-8, UTF-16 or cp1252, whichever decodes the whole file."""
     with _open(path, "latin-1") as (text, _):
-        beginning = text.read(1000)
-    if path.suffix.lower() in (".xls", ".xlsx"):
-        raise ValueError(f"{path} is Excel, not CSV. Convert it with pandas.read_excel and to_csv.")
-    if path.suffix.lower() == ".json" or beginning.startswith(("{", "[{", "[[")):
-        raise ValueError(f"{path} is JSON, not CSV. Convert it with pandas.read_json and to_csv.")
-    guesses = ["utf-8-sig", "cp1252"]
-    if reading.encoding != "auto":
-        guesses = [reading.encoding]
-    elif beginning.startswith(("\xff\xfe", "\xfe\xff")):
-        guesses = ["utf-16"]
-    for guess in guesses if "\0" not in beginning or guesses[0].startswith("utf-16") else ():
-        try:
-            with _open(path, guess) as (text, _):
-                while text.read(1 << 20):
-                    pass
-        except LookupError:
-            raise ValueError(f"encoding={guess!r} is not known to Python.") from None
-        except UnicodeError:
-            continue
-        note = f"{path} is not UTF-8 and was read as {guess}; if letters are wrong, pass encoding="
-        return guess, [] if guess in ("utf-8-sig", reading.encoding) else [note]
-    raise ValueError(f"{path} is not text in {' or '.join(guesses)}. If it is CSV, pass encoding=.")
+        start = text.read(1000)
+    if path.suffix.lower() in (".json", ".xls", ".xlsx") or start.startswith(("{", "[{", "[[")):
+        raise ValueError(f"{path} is not CSV. Convert JSON and Excel files to CSV with pandas.")
+    if start.startswith(("\xff\xfe", "\xfe\xff")):
+        return "utf-16"
+    with suppress(ValueError), _open(path, "utf-8-sig") as (text, _):
+        while text.read(1 << 20):
+            pass
+        return "utf-8-sig"
+    return "cp1252"
 
 
-def _separator(text: Any, reading: Reading) -> str:
-    """Return the separator with the most cells in the header and in most of the lines."""
-    lines = list(islice(iter(text.readline, ""), _SAMPLE_LINES))
-    if reading.comment:
-        lines = [line for line in lines if not line.startswith(reading.comment)]
+def _separator(path: Path, encoding: str, comment: str) -> str:
+    """Return the separator with the most cells in the header and in most of the first lines."""
+    with _open(path, encoding) as (text, _):
+        lines = list(islice(iter(text.readline, ""), 100))
+    if comment:
+        lines = [line for line in lines if not line.startswith(comment)]
 
     def count_cells(separator: str) -> int:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
         return counts[0] if counts and counts.count(counts[0]) > len(counts) / 2 else 1
 
-    return max(_SEPARATORS, key=count_cells)
+    return max(",;\t|", key=count_cells)
 
 
 def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[Table]:
@@ -241,11 +229,11 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
                 raise ValueError(f"{path} has columns, but no rows.")
             columns = [name for name in schema.names if name != _INDEX]
             _check_names(columns, path)
-            notes = (f"{path}: the index of pandas was left out",) * (_INDEX in schema.names)
             for name in columns:
                 if pa.types.is_nested(kind := schema.field(name).type):
                     found = f"{path}, column {name!r} has the type {kind}"
                     raise ValueError(f"{found}. Remove the column from the file.")
+            notes = (f"{path}: the index of pandas was left out",) * (_INDEX in schema.names)
             size, end = rows or total, 0
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
                 start, end = end, end + len(batch)

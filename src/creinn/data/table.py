@@ -3,8 +3,9 @@
 Messages name the options of :class:`Reading` and of the encoder as keywords, such as ``missing=``.
 """
 
+import codecs
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.numerics import pluralize
+from creinn.numerics import shorten_list
 
 Array = npt.NDArray[Any]
+Index = int | np.integer[Any]
 
 MARKS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-")
 """The default marks of missing values. Empty cells are always missing."""
-_GROUPS = {".": "[,' ]", ",": "[.' ]"}  # between thousands, by decimal mark
-_WHOLE = r"(\d+|\d{1,3}([.,' ]\d{3})+)"
-_LIKE_NUMBER = re.compile(rf"[€$£¥]?\s*[+-]?{_WHOLE}([.,]\d+)?\s*[€$£¥%]?")
 _INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # an integer in a column with missing values
-_SAMPLE = 1000  # distinct texts of a column that are used to detect the decimal mark
+_SWAP = str.maketrans(".,", ",.")
 
 
 @dataclass(frozen=True)
@@ -31,27 +30,36 @@ class Reading:
 
     missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto means MARKS
     separator: str = "auto"  # the character between cells; \t is a tab
-    decimal: str = "auto"  # the decimal mark; a column with auto has plain numbers
+    decimal: str = "auto"  # the decimal mark
     encoding: str = "auto"  # the name of the encoding in Python
     comment: str = ""  # the character that starts a comment
     dayfirst: bool | None = None  # whether the day of 03/04/2021 is the third
 
     def __post_init__(self) -> None:
-        if self.decimal not in ("auto", *_GROUPS):
+        if self.decimal not in ("auto", ".", ","):
             raise ValueError(f"decimal= must be '.', ',' or auto, got {self.decimal!r}.")
+        try:
+            codecs.lookup("utf-8" if self.encoding == "auto" else self.encoding)
+        except LookupError as error:
+            raise ValueError(f"encoding= must be a name of Python: {error}.") from error
 
     @property
-    def marks(self) -> list[str]:
+    def marks(self) -> tuple[str, ...]:
         """The marks of missing values."""
-        return [m for mark in self.missing for m in (MARKS if mark == "auto" else (mark,))]
+        return expand_marks(self.missing, MARKS)
 
 
 AUTO = Reading()
 
 
+def expand_marks(given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the given marks, with the known ones for ``auto``."""
+    return tuple(m for mark in given for m in (known if mark == "auto" else (mark,)))
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with named columns of numbers, or of texts and ``None``.
+    """A table with named columns of numbers, or of texts and missing cells.
 
     The index is the row number.
     """
@@ -88,31 +96,24 @@ class Table:
 
     def numbers(self, column: str) -> Array:
         """Return the cells as numbers, where a missing cell is NaN."""
-        cells = self.cells(column)
-        values = parse_numbers(cells, self.reading.decimal)
+        cells, decimal = self.cells(column), self.reading.decimal
+        values = parse_numbers(cells, decimal)
         wrong = ~np.isfinite(values) & cells.notna().to_numpy()
-        if not wrong.any():
-            return values
-        texts = cells[wrong].astype(str)
-        raise ValueError(
-            f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number. "
-            f"{pluralize(len(texts), 'cell')} of {cells.count()} are not: "
-            f"{list_counts(texts.value_counts())}.{self.advice(texts)} Pass missing= with these "
-            f"texts if they mark missing values, or categorical={column!r} if they are categories."
-        )
+        if wrong.any():
+            texts, other = cells[wrong].astype(str), "." if decimal == "," else ","
+            raise ValueError(
+                f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number. "
+                f"{len(texts)} of {cells.count()} cells are not: "
+                f"{list_counts(texts.value_counts())}. Convert units, or pass decimal={other!r}, "
+                f"missing= with these texts, or categorical={column!r}."
+            )
+        return values
 
-    def advice(self, texts: pd.Series, quantifier: Callable[..., bool] = any) -> str:
-        """Return advice if any or all texts have units or another decimal mark, or else ""."""
-        if not quantifier(map(_LIKE_NUMBER.fullmatch, texts)):
-            return ""
-        other = "." if self.reading.decimal == "," else ","
-        return f" Convert units ('12.30 €' to 12.30), or pass decimal={other!r}."
-
-    def row(self, row: int | np.integer[Any]) -> str:
+    def row(self, row: Index) -> str:
         """Return the number of a row for messages. The first row is 1."""
         return f"row {self.frame.index[row] + 1}"
 
-    def at(self, row: int | np.integer[Any], column: str) -> str:
+    def at(self, row: Index, column: str) -> str:
         """Return the name of a cell for messages."""
         return f"{self.name} {self.row(row)}, column {column!r}"
 
@@ -139,56 +140,48 @@ def as_cells(column: pd.Series) -> pd.Series:
     return texts[texts != ""].reindex(column.index)
 
 
-def parse_numbers(cells: Any, decimal: str = "auto") -> Array:
+def parse_numbers(cells: Any, decimal: str = ".") -> Array:
     """Convert texts to numbers, where other texts are NaN.
 
-    If ``decimal`` is given, thousands can have separators. Otherwise numbers must be plain.
-
     Example:
-        >>> parse_numbers(["1.234,5", "12.34"], ",")
+        >>> parse_numbers(["1234,5", "12.34"], ",")
         array([1234.5,    nan])
     """
-    if isinstance(cells, pd.Series) and is_numeric(cells):
-        return cells.to_numpy(dtype=np.float64, na_value=np.nan)
-    texts = pd.Series(cells, dtype=object)
-    if group := _GROUPS.get(decimal):
-        texts = texts.str.replace("[\u00a0\u202f]", " ", regex=True)
-        whole = rf"(?:\d+|\d{{1,3}}(?:{group}\d{{3}})+)?"
-        number = rf"[+-]?{whole}(?:{re.escape(decimal)}\d*)?(?:[eE][+-]?\d+)?"
-        texts = texts.where(texts.str.fullmatch(number, na=False).astype(bool))
-        texts = texts.str.replace(group, "", regex=True).str.replace(decimal, ".", regex=False)
-    return pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
+    if not (isinstance(cells, pd.Series) and is_numeric(cells)):
+        cells = pd.Series(cells, dtype=object)
+        cells = cells.str.translate(_SWAP) if decimal == "," else cells
+        cells = pd.to_numeric(cells, errors="coerce")
+    return cells.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
-    """Return the decimal mark that fits all cells of the most columns, or ``auto`` for plain."""
-    samples = [column.dropna().drop_duplicates().head(_SAMPLE) for column in columns]
+    """Return the given decimal mark, or the one that fits all cells of the most columns."""
+    if reading.decimal != "auto" or reading.separator == ",":
+        return reading.decimal.replace("auto", ".")
+    samples = [column.dropna().drop_duplicates().head(1000) for column in columns]
 
     def fit(decimal: str) -> tuple[int, float]:
         shares = [np.isfinite(parse_numbers(s, decimal)).mean() for s in samples if len(s)]
         return shares.count(1), sum(shares)
 
-    marks = (".", ",") if reading.separator == "," else (",", ".")
-    return max(("auto", *marks), key=fit) if reading.decimal == "auto" else reading.decimal
+    return max(".,", key=fit)
 
 
 def list_counts(counts: pd.Series) -> str:
-    """Return the texts in the index with their counts, and at most 50 of them.
+    """Return the texts in the index with their counts.
 
     Example:
         >>> list_counts(pd.Series(["a", "b", "a"]).value_counts())
         "'a' (2), 'b' (1)"
     """
-    shown = [f"{text!r} ({count})" for text, count in counts.head(50).items()]
-    return ", ".join([*shown, *([f"{len(counts) - 50} more"] if len(counts) > 50 else [])])
+    return shorten_list([f"{text!r} ({count})" for text, count in counts.items()])
 
 
 def check_pair(tables: Tables) -> None:
     """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
     lower, upper = tables[0], tables[-1]
     if len(lower) != len(upper):
-        found = f"{lower.name} and {upper.name} have different numbers of rows"
-        raise ValueError(f"{found}. Each row must have both bounds.")
+        raise ValueError(f"{lower.name} and {upper.name} have different numbers of rows.")
     for column in lower.frame.columns.symmetric_difference(upper.frame.columns):
         upper.check_column(column)
         lower.check_column(column)

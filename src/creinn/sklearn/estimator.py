@@ -35,7 +35,6 @@ from creinn.sklearn.preparation import (
     check_labels,
     class_frequencies,
     held_out_rows,
-    is_frame,
     is_mixed_frame,
     plain,
     validate_rows,
@@ -328,7 +327,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         if not used.any():
             raise ValueError("sample_weight is zero in every row.")
         if is_soft:
-            self.classes_ = np.asarray(y.columns if is_frame(y) else range(shape[1]))
+            self.classes_ = np.asarray(getattr(y, "columns", range(shape[1])))
             targets = np.asarray(targets, np.float64)[used]
             check_distributions(torch.from_numpy(targets), "row of y")
         else:
