@@ -82,8 +82,8 @@ def directions(features: Balls) -> Balls:
 
 def distances(distance: Any, features: Balls) -> tuple[Balls, Balls]:
     """Return the smallest squared distance and the smallest relative distance to a class."""
-    names = ("origin", "directions", "deviations", "rest", "means", "axes", "shares")
-    origin, along, deviations, rest, means, axes, shares = (
+    names = ("origin", "directions", "deviations", "rest", "means", "axes", "shares", "coordinates")
+    origin, along, deviations, rest, means, axes, shares, centres = (
         exact(getattr(distance, name)) for name in names
     )
     centred = features - origin
@@ -91,7 +91,7 @@ def distances(distance: Any, features: Balls) -> tuple[Balls, Balls]:
     white = inner / deviations
     if along.shape[0] != along.shape[1]:
         white = np.concatenate((white, (centred - _matmul(inner, along.T.copy())) / rest.item()), 1)
-    u, centres = _matmul(white, axes), _matmul(means, axes)
+    u = _matmul(white, axes)
     far = [_squared(white - mean).sum(1) for mean in means]
     near = [_squared(u - centre).sum(1) for centre in centres]
     return _least(far), _least(near) - (shares * _squared(u)).sum(1)

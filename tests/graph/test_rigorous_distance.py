@@ -144,7 +144,7 @@ def by_hand() -> DistanceRadius:
             torch.ones(1),
             torch.eye(1),
         )
-        distance.shares = torch.tensor([0.5])
+        distance.shares, distance.coordinates = torch.tensor([0.5]), distance.means
     radius.medians, radius.spreads, radius.sums = (
         torch.zeros(3),
         torch.ones(3),

@@ -1,9 +1,10 @@
 r"""Class statistics from batches: means, covariance and a random sample of rows.
 
-The memory does not depend on the number of rows. The results do not depend on the division of the
-rows into batches or among processes, up to rounding.
+The results do not depend on the division of the rows into batches or among processes, up to
+rounding.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +17,6 @@ from torch import Tensor
 from creinn.distributed import all_sum, gather, rank, world_size
 from creinn.numerics import widen
 
-SAMPLE_SIZE = 20_000
-"""The default number of rows of a :class:`Sample`."""
-
 _BLOCK = 4096  # the number of rows that are converted to float64 at once
 
 
@@ -28,8 +26,8 @@ class ClassSums:
     Example:
         >>> sums = ClassSums(2)
         >>> sums.add(torch.tensor([[1.0], [3.0], [10.0]]), torch.tensor([0, 0, 1]))
-        >>> sums.rows, sums.means().flatten() + sums.origin
-        (3, tensor([ 2.0000, 10.0000], dtype=torch.float64))
+        >>> sums.means().flatten() + sums.origin
+        tensor([ 2.0000, 10.0000], dtype=torch.float64)
     """
 
     counts: Tensor  # (K,)
@@ -85,27 +83,19 @@ class ClassSums:
         return means
 
     def second_pass(self) -> "Products":
-        """Return the empty sums of products for a second pass over the rows.
-
-        Raises:
-            ValueError: If the features are not finite, or if their fourth powers overflow.
-        """
+        """Return empty sums of products, or raise an error if fourth powers overflow."""
         if not bool(self.mean_square.square().isfinite()):
-            raise ValueError(
-                "The features of the training data overflow. Look for an overflow in the network."
-            )
+            raise ValueError("The features overflow. Look for an overflow in the network.")
         return Products(self.origin, self.means())
 
 
 class Products:
     """Sums of products of the features minus the mean of their class."""
 
-    def __init__(
-        self, origin: Float[Tensor, " features"], means: Float[Tensor, "classes features"]
-    ) -> None:
+    def __init__(self, origin: Tensor, means: Tensor) -> None:
         self._centers = origin, means
-        self.products, self.fourth = means.new_zeros(len(origin), len(origin)), means.new_zeros(())
-        self.rows = means.new_zeros(())
+        self.products = means.new_zeros(len(origin), len(origin))
+        self.fourth, self.rows = means.new_zeros(()), means.new_zeros(())
 
     def add(
         self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
@@ -128,14 +118,6 @@ class Products:
 
         The estimate of the covariance is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`. The
         shrinkage minimizes the expected squared error (Ledoit and Wolf, 2004, in closed form).
-
-        Example:
-            >>> products = Products(torch.zeros(2).double(), torch.zeros(1, 2).double())
-            >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-            >>> products.add(x, torch.zeros(4, dtype=torch.long))
-            >>> covariance, shrinkage = products.ledoit_wolf()
-            >>> covariance.diagonal(), shrinkage  # 0 because S is a multiple of the identity
-            (tensor([0.5000, 0.5000], dtype=torch.float64), 0.0)
         """
         covariance = self.products / self.rows
         squares = covariance.square().sum()
@@ -157,12 +139,9 @@ def products_of_means(sums: ClassSums) -> Products:
 
 
 class Sample:
-    """Random sample of the rows of batches, in order and without replacement.
+    """Random sample of at most ``size`` rows of batches, in order and without replacement.
 
     The sample depends on the numbers of the rows, and not on the batches.
-
-    Args:
-        size: The size of the sample, which contains all rows if there are fewer.
 
     Example:
         >>> sample = Sample(size=3)
@@ -172,7 +151,7 @@ class Sample:
         (100, torch.Size([3]))
     """
 
-    def __init__(self, size: int = SAMPLE_SIZE) -> None:
+    def __init__(self, size: int = 20_000) -> None:
         self._size, self._count = size, 0
         self._parts: list[Any] = []  # the rows of the sample, in several batches
         self._numbers = np.empty(0, np.uint64)  # the numbers of these rows
@@ -198,26 +177,20 @@ class Sample:
             self._join()
 
     def rows(self) -> Any:
-        """Return the sample of the rows of all processes, ``None`` if there are no rows."""
+        """Return the sample of the rows of all processes, or ``None`` if there are none."""
         if world_size() > 1:
             leaves = pytree.tree_leaves(self._parts)
             parts = gather(pytree.tree_map(lambda part: part.cpu(), self._parts))
-            self._parts = pytree.tree_map(
-                lambda part: part.to(leaves[0].device if leaves else None),
-                [one for part in parts for one in part],
-            )
+            device = leaves[0].device if leaves else None
+            self._parts = pytree.tree_map(lambda part: part.to(device), [*itertools.chain(*parts)])
             self._numbers = np.concatenate(gather(self._numbers))
-        if not self._parts:
-            return None
-        self._join()
-        return self._parts[0]
+        if self._parts:
+            self._join()
+        return self._parts[0] if self._parts else None
 
     def _join(self) -> None:
         """Join the parts, and keep the rows with the smallest keys."""
-        if len(self._parts) > 1:
-            leaves = zip(*map(pytree.tree_leaves, self._parts), strict=True)
-            structure = pytree.tree_structure(self._parts[0])
-            self._parts = [pytree.tree_unflatten(list(map(torch.cat, leaves)), structure)]
+        self._parts = [pytree.tree_map(lambda *parts: torch.cat(parts), *self._parts)]
         if len(self._numbers) > self._size:
             keys = _random_keys(self._numbers)
             rows = np.sort(np.argpartition(keys, self._size - 1)[: self._size])

@@ -1,8 +1,7 @@
 """Selection of the feature layers of a network, and pooling of their outputs.
 
-The layers are selected from the calls of the modules. A feature layer is the path of a module of
-which the output is used. It ends in ``:tokens`` if the output has the shape ``(N, tokens, D)``.
-``<head>`` is the input of the layer of the logits.
+A feature layer is the path of a module of which the output is used. It ends in ``:tokens`` if the
+output has the shape ``(N, tokens, D)``. ``<head>`` is the input of the layer of the logits.
 """
 
 import math
@@ -31,13 +30,12 @@ def select_feature_layers(
     hidden layers. Modules that run more than once are not selected.
 
     Args:
-        calls: All calls of modules in order, with the attributes ``module``, ``inputs`` and
-            ``output``.
+        calls: All calls in order, with the attributes ``module``, ``inputs`` and ``output``.
         paths: The path of each module.
         logits_layer: The layer that computes the logits.
     """
-    counts = Counter(call.module for call in calls)
     modules = [call.module for call in calls]
+    counts = Counter(modules)
     end = modules.index(logits_layer) if logits_layer in modules else len(calls)
     head_input = calls[end].inputs[0] if end < len(calls) else None
     once = [
@@ -61,11 +59,9 @@ def select_feature_layers(
 def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
     r"""Pool the output of a layer to features of shape ``(N, D)``.
 
-    The shape of the output is ``(N, D)`` or ``(N, C, ...)``. The features of ``(N, C, ...)`` are
-    the mean and the standard deviation of each channel. With ``tokens``, their shape is
-    ``(N, tokens, C)``. For a box with center :math:`c` and radius :math:`r`, the standard deviation
-    is in :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`, because centering is a
-    projection.
+    The features of ``(N, C, ...)``, or with ``tokens`` of ``(N, tokens, C)``, are the mean and the
+    standard deviation of each channel. For a box :math:`c \pm r`, the standard deviation is in
+    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`, because centering is a projection.
 
     Example:
         >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
@@ -88,16 +84,13 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
 
 
 def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
-    """Return the path of the layer with the same output as a block, if there is one.
+    """Return the path of the layer that computes the output of a block, or else of the block.
 
-    Otherwise it is the path of the block. Layers are better because saved graphs have no blocks.
+    Layers are better because saved graphs have no blocks.
     """
-    parts = set(block.module.modules())
-    for call in calls:
-        is_layer = call.module in parts and not any(call.module.children())
-        if is_layer and call.output is block.output:
-            return paths[call.module]
-    return paths[block.module]
+    parts = [part for part in block.module.modules() if not any(part.children())]
+    same = (call.module for call in calls if call.output is block.output and call.module in parts)
+    return paths[next(same, block.module)]
 
 
 def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
@@ -116,9 +109,8 @@ def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) ->
     counts = Counter(type(call.module) for call in blocks)
     repeated = [call for call in blocks if counts[type(call.module)] > 1]
     if repeated:
-        depths = {type(call.module): paths[call.module].count(".") for call in repeated}
-        outermost = min(depths, key=depths.__getitem__)
-        blocks = [call for call in repeated if type(call.module) is outermost]
+        outermost = min(repeated, key=lambda call: paths[call.module].count(".")).module
+        blocks = [call for call in repeated if type(call.module) is type(outermost)]
     return _evenly(blocks)
 
 
@@ -138,11 +130,10 @@ def _is_block(module: torch.nn.Module) -> bool:
 def _is_tokens(call: Any, is_signal: bool) -> bool:
     """Return whether an output is ``(N, tokens, D)``, and not ``(N, C, length)`` of a signal."""
     names = [type(part).__name__ for part in call.module.modules()]
-    on_last = any(
-        name.startswith(("Linear", "LayerNorm", "RMSNorm", "Transformer")) for name in names
-    )
+    on_last = ("Linear", "LayerNorm", "RMSNorm", "Transformer")
+    is_row = any(name.startswith(on_last) for name in names)
     convolves = any(name.startswith(("Conv", "BatchNorm")) for name in names)
-    return call.output.ndim == 3 and (not is_signal or (on_last and not convolves))
+    return call.output.ndim == 3 and (not is_signal or (is_row and not convolves))
 
 
 def _evenly(calls: list[Any]) -> list[Any]:

@@ -1,21 +1,19 @@
-"""Fit of a :class:`DistanceRadius` in two passes over the training data.
-
-The memory does not depend on the number of rows.
-"""
+"""Fit of a :class:`DistanceRadius` in two passes over the training data, in constant memory."""
 
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, takewhile
 from typing import NamedTuple, TypeAlias
 
 import torch
+import torch.utils._pytree as pytree
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from creinn.distance.class_statistics import ClassSums, Sample
-from creinn.distance.radius import DistanceRadius, Statistics, with_directions
+from creinn.distance.class_statistics import ClassSums, Products, Sample
+from creinn.distance.radius import DistanceRadius, with_directions
 from creinn.distributed import gather
 from creinn.interval import Interval
 from creinn.numerics import shorten_list
@@ -42,8 +40,7 @@ class FeatureBatch(NamedTuple):
 
     def take(self, rows: Bool[Tensor, " rows"]) -> "FeatureBatch":
         """Return the rows of a mask."""
-        features = tuple(part[rows] for part in self.features)
-        return FeatureBatch(features, self.logits[rows], self.labels[rows])
+        return pytree.tree_map(lambda part: part[rows], self)
 
 
 class Quality(NamedTuple):
@@ -69,38 +66,31 @@ def fit_radius(
 ) -> None:
     """Fit distances to the training data, and scores and a scale to held-out data.
 
-    There are two passes over the training data, and one over the held-out data.
-
     Args:
         radius: The radius, which is fitted in place.
-        train: The training data, which can be iterated twice.
-        held_out: Data that the network was not trained on, of which a :class:`Sample` is used. If
-            ``None``, a sixth of a sample of the training data is held out for scores and scale.
+        train: The training data, which are iterated twice.
+        held_out: Data that the network was not trained on. If ``None``, scores and scale are fitted
+            to a sixth of a sample of the training data, which the distances then leave out.
         scale: The scale, or ``None`` to choose it; see :func:`choose_scale`.
-        evaluate: A function that computes the quality of predictions.
+        evaluate: The function that computes the quality of predictions.
         on_batch: A function that is called once with each batch of the training data.
-
-    Raises:
-        ValueError: If there are no rows, or if both passes have different numbers of rows.
     """
     sums, sample = _first_pass(radius.num_classes, train, held_out, on_batch)
-    statistics: Statistics = [(of_layer, of_layer.second_pass()) for of_layer in sums]
-    without_sample: Statistics = []
+    groups = [sums]
     if held_out is None and len(sample.labels) >= _MIN_ROWS:
         sample = sample.take(stratified_mask(sample.labels, 6))
-        for of_layer, x in zip(sums, with_directions(sample.features), strict=True):
-            of_layer = copy.deepcopy(of_layer)
-            of_layer.add(x.center, sample.labels, sign=-1)
-            without_sample.append((of_layer, of_layer.second_pass()))
-    _second_pass(train, [statistics, without_sample] if without_sample else [statistics])
-    for (_, products), x in zip(without_sample, with_directions(sample.features), strict=False):
-        products.add(x.center, sample.labels, sign=-1)
-    radius.set_statistics(without_sample or statistics)
+        groups.append(copy.deepcopy(sums))
+        _add(groups[1], sample, sign=-1)
+    products = [[of_layer.second_pass() for of_layer in group] for group in groups]
+    _second_pass(train, products, sums[0].rows)
+    if len(products) > 1:
+        _add(products[1], sample, sign=-1)
+    radius.set_statistics(groups[-1], products[-1])
     if scale is None:
         largest = MAX_SCALE_ON_TRAINING_DATA if held_out is None else math.inf
         scale = choose_scale(sample, cross_fitted_excess(radius, sample), evaluate, largest)
     radius.fit_scores(sample.features)
-    radius.set_statistics(statistics)
+    radius.set_statistics(sums, products[0])
     radius.scale.fill_(scale)
     radius.fitted.fill_(True)
 
@@ -117,10 +107,8 @@ def _first_pass(
     for batch in train:
         if on_batch is not None:
             on_batch(batch)
-        inputs = with_directions(batch.features)
-        sums = sums or [ClassSums(num_classes) for _ in inputs]
-        for of_layer, x in zip(sums, inputs, strict=True):
-            of_layer.add(x.center, batch.labels)
+        sums = sums or [ClassSums(num_classes) for _ in with_directions(batch.features)]
+        _add(sums, batch)
         if held_out is None:
             sample.add(batch)
     for batch in held_out or ():
@@ -131,25 +119,29 @@ def _first_pass(
         raise ValueError(f"The {name} data are empty. The distance needs at least one row.")
     for of_layer in sums:
         of_layer.all_reduce()
-    rows: FeatureBatch = sample.rows()
-    return sums, rows
+    return sums, sample.rows()
 
 
-def _second_pass(train: Iterable[FeatureBatch], statistics: list[Statistics]) -> None:
-    """Add the products of all rows to each of the statistics."""
+def _second_pass(
+    train: Iterable[FeatureBatch], products: Sequence[Sequence[Products]], rows: int
+) -> None:
+    """Add all rows to each group of products."""
     for batch in train:
-        inputs = with_directions(batch.features)
-        for of_layers in statistics:
-            for (_, products), x in zip(of_layers, inputs, strict=True):
-                products.add(x.center, batch.labels)
-    rows = statistics[0][0][0].rows
-    for _, products in chain(*statistics):
-        products.all_reduce()
-        if products.rows != rows:
+        for group in products:
+            _add(group, batch)
+    for of_layer in chain(*products):
+        of_layer.all_reduce()
+        if of_layer.rows != rows:
             raise ValueError(
-                f"The training data had {rows} rows in the first pass, but {int(products.rows)} in "
-                "the second. Pass data that can be iterated twice."
+                f"The training data had {rows} rows, and then {int(of_layer.rows)} rows in a "
+                "second pass. Pass data that can be iterated twice."
             )
+
+
+def _add(group: Sequence[ClassSums | Products], batch: FeatureBatch, sign: int = 1) -> None:
+    """Add the rows of a batch to the sums of each distance, or remove them if ``sign`` is -1."""
+    for of_layer, x in zip(group, with_directions(batch.features), strict=True):
+        of_layer.add(x.center, batch.labels, sign)
 
 
 def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Tensor, " rows"]:
@@ -171,24 +163,23 @@ def choose_scale(
     evaluate: Evaluate,
     largest: float = math.inf,
 ) -> float:
-    """Return the largest scale that hardly changes the quality of predictions.
+    """Return the largest of :data:`SCALES` that hardly changes the quality of predictions.
 
-    The search over :data:`SCALES` ends at the first scale with a quality that differs from that at
-    scale 0 by more than :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`. The
-    smallest scale is always allowed.
+    The search ends at the first scale with a quality that differs from that at scale 0 by more than
+    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`. The smallest scale is
+    always allowed.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
     min_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
     max_classes = classes + max(ALLOWED_GROWTH[0], ALLOWED_GROWTH[1] * error_rate)
-    chosen = SCALES[0]
-    for scale in SCALES:
-        if scale > largest:
-            break
+
+    def is_allowed(scale: float) -> bool:
         found = evaluate(batch, scale * excess)
-        if found.area < min_area or found.loss > ALLOWED_LOSS * loss or found.classes > max_classes:
-            break
-        chosen = scale
-    return chosen
+        is_good = found.area >= min_area and found.loss <= ALLOWED_LOSS * loss
+        return is_good and found.classes <= max_classes
+
+    candidates = [scale for scale in SCALES if scale <= largest]
+    return [SCALES[0], *takewhile(is_allowed, candidates)][-1]
 
 
 def stratified_mask(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
@@ -228,7 +219,7 @@ class Agreement:
         For independent labels and predictions with the shares :math:`p_k` and :math:`q_k` of the
         classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the variance
         :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen and Everitt, 1969). If it
-        is 0, because all labels or all predictions are the same, chance is :math:`1 / K`.
+        is 0, chance is :math:`1 / K`.
         """
         rows = int(self.counts[0].sum())
         labels, predicted, agreeing = (self.counts.double() / rows).unbind()
@@ -241,20 +232,18 @@ class Agreement:
 
     def warn(self, stacklevel: int) -> None:
         """Warn if a class has no row, and if the accuracy is not better than chance."""
-        rows = int(self.counts[0].sum())
-        if not rows:
-            return
+        labels, _, agreeing = self.counts.tolist()
         messages = []
-        if missing := [str(k) for k, count in enumerate(self.counts[0].tolist()) if not count]:
+        if missing := [str(k) for k, count in enumerate(labels) if not count]:
             messages.append(
                 f"The training data have no row of class {shorten_list(missing)}. Rows of such a "
                 "class count as far from the training data."
             )
         if self.is_chance():
             messages.append(
-                f"The network predicts the label of {int(self.counts[2].sum())} of {rows} rows, "
-                "which is not better than chance. Check that the network is trained, that the "
-                "labels have the same class numbers, and that they are in the order of the inputs."
+                f"The network predicts the label of {sum(agreeing)} of {sum(labels)} rows, which "
+                "is not better than chance. Check that the network is trained, and that the "
+                "labels have its class numbers and the order of the inputs."
             )
         for message in messages:
             warnings.warn(message, LabelWarning, stacklevel=stacklevel + 1)

@@ -6,9 +6,9 @@ r"""Squared Mahalanobis distances from the classes of the training features.
 
 Here :math:`\mu_k` are the class means and :math:`\mu` is the mean of all features. The covariance
 :math:`\Sigma` within the classes is shrunk towards a multiple of the identity (Ledoit and Wolf,
-2004). So the distances are finite for few rows and for constant features. :math:`B` is the
-covariance of the class means. If there are many features, the directions with the largest variances
-are kept. All other directions have the mean of their variances.
+2004), so the distances are finite. :math:`B` is the covariance of the class means. If there are
+many features, the directions with the largest variances are kept. All others have the mean of their
+variances.
 
 For the relative distance :math:`d'` (Ren et al., 2021), let :math:`w` be the whitened row. In these
 coordinates, :math:`\Sigma` is the identity and :math:`B` has a few directions :math:`v_j` with
@@ -18,6 +18,7 @@ variances :math:`\lambda_j`. The other directions cancel. With :math:`u_j = v_j^
     d'(x) = \min_k \|u - u_k\|^2 - \textstyle\sum_j u_j^2 / (1 + \lambda_j).
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -37,22 +38,14 @@ _MIN_SHRINKAGE = 1e-6
 class Distance(torch.nn.Module):
     """Squared Mahalanobis distance to the nearest class, and relative distance.
 
-    The buffers are empty until :meth:`fit` is called.
-
-    Args:
-        num_classes: The number of classes.
-        rank: The largest number of directions that have a variance of their own.
+    The buffers are empty before the fit. ``rank`` is the largest number of directions that have a
+    variance of their own.
 
     Example:
         >>> distance = Distance(num_classes=2)  # the means are 0 and 8, the variance is 1
         >>> distance.fit(torch.tensor([[-1.0], [1.0], [7.0], [9.0]]), torch.tensor([0, 0, 1, 1]))
-        >>> squared, relative = distance(torch.tensor([[1.0], [11.0]]))
-        >>> squared
-        tensor([1., 9.])
-        >>> relative  # 1 - 9 / 17 and 9 - 49 / 17
-        tensor([0.4706, 6.1176])
-        >>> distance(Interval(torch.tensor([[0.5]]), torch.tensor([[1.5]])))[0]
-        tensor([2.2500])
+        >>> distance(torch.tensor([[1.0], [11.0]]))  # 1 - 9 / 17 and 9 - 49 / 17
+        (tensor([1., 9.]), tensor([0.4706, 6.1176]))
     """
 
     origin: Tensor  # (D,), the mean of all features
@@ -61,6 +54,7 @@ class Distance(torch.nn.Module):
     rest: Tensor  # (), the standard deviation in all other directions; unused if R = D
     means: Tensor  # (K, W), the whitened class means
     axes: Tensor  # (W, J), orthonormal columns that span the class means
+    coordinates: Tensor  # (K, J), the class means along the axes
     shares: Tensor  # (J,), the share of the variance within the classes along the axes
 
     def __init__(self, num_classes: int, rank: int = MAX_RANK) -> None:
@@ -68,6 +62,7 @@ class Distance(torch.nn.Module):
         self.num_classes, self.rank = num_classes, rank
         for name in ("origin", "directions", "deviations", "rest", "means", "axes", "shares"):
             self.register_buffer(name, torch.empty(0))
+        self.register_buffer("coordinates", torch.empty(0))
 
     def forward(self, features: Interval | Float[Tensor, "rows features"]) -> tuple[Tensor, Tensor]:
         r"""Return the squared distance and the relative distance of each row.
@@ -79,50 +74,36 @@ class Distance(torch.nn.Module):
         """
         features = as_interval(features)
         center = self.whiten(features.center - self.origin)
-        u, means = center @ self.axes, self.means @ self.axes
-        nearest = nearest_of(means, u)
-        difference = (center - self.means[nearest]).abs()
-        if features.is_point:
-            relative = self._relative(u, means[nearest])
-        else:
-            radius = self._whitened_radius(features.radius)
-            difference, reach = difference + radius, radius @ self.axes.abs()
-            relative = torch.maximum(
-                *(self._relative(end, means[nearest]) for end in (u - reach, u + reach))
-            )
-        return difference.square().sum(1), relative.sum(1)
+        u = center @ self.axes
+        nearest = nearest_of(self.coordinates, u)
+        difference, mean, ends = center - self.means[nearest], self.coordinates[nearest], [u]
+        if not features.is_point:
+            radius = self.whiten(features.radius, of_radius=True)
+            reach = radius @ self.axes.abs()
+            difference, ends = difference.abs() + radius, [u - reach, u + reach]
+        relative = [(end - mean).square() - self.shares * end.square() for end in ends]
+        return difference.square().sum(1), functools.reduce(torch.maximum, relative).sum(1)
 
-    def _relative(self, u: Tensor, mean: Tensor) -> Tensor:
-        return (u - mean).square() - self.shares * u.square()
+    def whiten(self, x: Tensor, of_radius: bool = False) -> Tensor:
+        """Transform features minus the origin to ``R`` (if ``R = D``) or ``R + D`` coordinates.
 
-    def whiten(self, centered: Tensor) -> Tensor:
-        """Transform features minus the origin to ``R`` (if ``R = D``) or ``R + D`` coordinates."""
-        along = centered @ self.directions
-        if self.directions.shape[0] == self.directions.shape[1]:
-            return along / self.deviations
-        across = centered - along @ self.directions.mT
-        return torch.cat((along / self.deviations, across / self.rest), 1)
-
-    def _whitened_radius(self, radius: Tensor) -> Tensor:
-        sizes = self.directions.abs()
-        along = radius @ sizes
-        if sizes.shape[0] == sizes.shape[1]:
-            return along / self.deviations
-        return torch.cat((along / self.deviations, (radius + along @ sizes.mT) / self.rest), 1)
+        For the radius of an interval, the result is an upper bound of the radius.
+        """
+        directions = self.directions.abs() if of_radius else self.directions
+        along = x @ directions
+        whitened = along / self.deviations
+        if directions.shape[0] == directions.shape[1]:
+            return whitened
+        across = torch.add(x, along @ directions.mT, alpha=1 if of_radius else -1)
+        return torch.cat((whitened, across / self.rest), 1)
 
     @torch.no_grad()
     def fit(self, features: Interval | Tensor, labels: Tensor) -> None:
-        """Compute the means and the covariance from the centers of training features.
-
-        Raises:
-            ValueError: If there are no rows, or if the squares of the features are not finite.
-        """
-        features, sums = as_interval(features), ClassSums(self.num_classes)
-        if len(features) == 0:
-            raise ValueError("The distance needs training data, but there are no rows.")
-        sums.add(features.center, labels)
+        """Compute the buffers from the centers of training features."""
+        center, sums = as_interval(features).center, ClassSums(self.num_classes)
+        sums.add(center, labels)
         products = sums.second_pass()
-        products.add(features.center, labels)
+        products.add(center, labels)
         self.set_statistics(sums, products)
 
     def set_statistics(self, sums: ClassSums, products: Products) -> None:
@@ -142,6 +123,7 @@ class Distance(torch.nn.Module):
         _, sizes, axes = torch.linalg.svd((weights * self.means).cpu(), full_matrices=False)
         count = max(1, min(self.num_classes - 1, len(sizes)))  # the sum of the means is 0
         self.axes = axes[:count].mT.to(means).contiguous()
+        self.coordinates = self.means @ self.axes
         self.shares = 1 / (1 + sizes[:count].square().to(means))
         for name, buffer in self.named_buffers():
             setattr(self, name, buffer.to(like))
@@ -160,7 +142,7 @@ def nearest_of(
 ) -> Int[Tensor, " rows"]:
     """Return the index of the nearest mean, in float64 because squares cancel in float32."""
     wide = widen(means)
-    return (widen(u) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
+    return torch.addmm(wide.square().sum(1), widen(u), wide.mT, beta=-0.5).argmax(1)
 
 
 def _nonzero_covariance(sums: ClassSums, products: Products) -> tuple[Tensor, float]:

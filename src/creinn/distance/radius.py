@@ -14,9 +14,8 @@ The radius is
 
 The near term :math:`n` detects unknown classes, which differ in the direction of the features. The
 far term :math:`f` detects other kinds of data, mostly at the first layers. Because of the fourth
-power, the radius is small for usual data, and the distance determines the order of the epistemic
-uncertainty. Far from the data, the credal set is the whole simplex. The label is the label of the
-logits. For intervals of features, all terms and the radius are upper bounds.
+power, the radius is small for usual data. Far from the data, the credal set is the whole simplex.
+For intervals of features, all terms and the radius are upper bounds.
 """
 
 import math
@@ -36,9 +35,6 @@ from creinn.numerics import at_least_single
 Features: TypeAlias = Sequence[Interval | Tensor]
 """Features of shape ``(N, D)`` of each feature layer."""
 
-Statistics: TypeAlias = list[tuple[ClassSums, Products]]
-"""The sums of both passes for each distance."""
-
 VACUOUS = 20.0
 """If a radius exceeds the range of the logits by this number, the set is the whole simplex."""
 NUM_NEAR_LAYERS = 2
@@ -54,15 +50,13 @@ _MIN_SPREAD = 1e-3  # relative to the median, because constant data differ by ro
 
 
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
-    r"""Divide the features of each row by their norm.
+    r"""Divide the features of each row by their norm; the result of a zero vector is zero.
 
     The result of an interval contains the results of all its members. The component
     :math:`f_i / \|f\|` is bounded by the bounds of :math:`f_i` divided by the bounds of the norm,
-    and by 1. The result of a zero vector is zero.
+    and by 1.
 
     Example:
-        >>> unit_directions(torch.tensor([[3.0, 4.0]])).lower
-        tensor([[0.6000, 0.8000]])
         >>> unit_directions(Interval(torch.tensor([[3.0, 0.0]]), torch.tensor([[3.0, 4.0]])))
         Interval(lower=tensor([[0.6000, 0.0000]]), upper=tensor([[1., 1.]]))
     """
@@ -100,7 +94,7 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
     if logits.shape[1] == 1:
         highest, lowest = highest.clamp_min(0), lowest.clamp_max(0)
-    rounding = 16 * torch.finfo(lower.dtype).eps * torch.maximum(highest.abs(), lowest.abs())
+    rounding = 16 * torch.finfo(lower.dtype).eps * torch.maximum(highest, -lowest)
     largest = highest - lowest + VACUOUS + rounding
     added = torch.minimum(radius.to(lower.dtype), largest).unsqueeze(1)
     return Interval._of_parts(lower - added, upper + added)
@@ -134,46 +128,31 @@ class DistanceRadius(torch.nn.Module):
         """Whether the distances are fitted, without waiting for the device as ``fitted`` does."""
         return len(self.distances) > 0
 
-    def set_statistics(self, statistics: Statistics) -> None:
-        """Set the statistics of the distances; the scaling is unchanged."""
-        if len(self.distances) != len(statistics):
-            self._make_distances(len(statistics))
-        for distance, of_distance in zip(self.distances, statistics, strict=True):
-            distance.set_statistics(*of_distance)
+    def set_statistics(self, sums: Sequence[ClassSums], products: Sequence[Products]) -> None:
+        """Set the statistics of the distances."""
+        if len(self.distances) != len(sums):
+            self._make_distances(len(sums))
+        for distance, *statistics in zip(self.distances, sums, products, strict=True):
+            distance.set_statistics(*statistics)
 
     def fit_scores(self, features: Features) -> None:
-        """Compute the medians and spreads of all terms and sums from held-out data.
-
-        Raises:
-            ValueError: If the distances of half of the data are infinite.
-        """
+        """Compute the medians and spreads of all terms and sums from held-out data."""
         terms = self._terms(features)
         self.medians, self.spreads = _median_and_spread(terms)
         if not bool((self.medians.isfinite() & self.spreads.isfinite()).all()):
-            raise ValueError(
-                "The distances of half of the held-out data overflow. Look for an overflow in the "
-                "network."
-            )
+            raise ValueError("The distances overflow. Look for an overflow in the network.")
         near, far = self._near_and_far(terms)
-        parts = torch.stack([torch.stack(_median_and_spread(part)) for part in (near, far)])
-        self.sums = torch.cat((parts, parts[1:]))
+        parts = [torch.stack(_median_and_spread(part)) for part in (near, far)]
+        self.sums = torch.stack((*parts, parts[1]))
         self.sums[2] = torch.stack(_median_and_spread(self._weighted_sum(near, far)))
 
     def excess(self, features: Features) -> Float[Tensor, " rows"]:
         """Return the radius divided by the scale; it is the largest number on overflow."""
-        score = self.score(self._terms(features))
+        median, spread = self.sums[2]
+        weighted = self._weighted_sum(*self._near_and_far(self._terms(features)))
+        score = (weighted - median) / spread
         excess = F.softplus(score.nan_to_num(nan=MAX_SCORE).clamp_max(MAX_SCORE)) ** POWER
         return torch.where(score < MAX_SCORE, excess, torch.finfo(excess.dtype).max)
-
-    def score(self, terms: Any) -> Any:
-        """Return :math:`z(n + 0.7 f)`, which does not decrease in any of the terms."""
-        median, spread = self.sums[2]
-        return (self._weighted_sum(*self._near_and_far(terms)) - median) / spread
-
-    def copy_scaling(self, other: "DistanceRadius") -> None:
-        """Copy the medians, the spreads and the scale of another radius."""
-        for name in ("medians", "spreads", "sums", "scale"):
-            setattr(self, name, getattr(other, name).clone())
 
     def forward(self, features: Features) -> Tensor:
         """Return radii of shape ``(N,)``."""
@@ -205,21 +184,17 @@ class DistanceRadius(torch.nn.Module):
         if count != len(self.distances):
             self._make_distances(count)
         for name in ("medians", "spreads"):
-            if (values := state_dict.get(prefix + name)) is not None and values.ndim == 1:
-                setattr(self, name, self.scale.new_empty(len(values)))
+            if (values := state_dict.get(prefix + name)) is not None:
+                setattr(self, name, self.scale.new_empty(values.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def check_distance(distance: Any) -> None:
     """Raise an error if ``distance`` is not a boolean, ``None`` or a scale of radii."""
-    if distance is None or isinstance(distance, bool):
-        return
-    if not isinstance(distance, int | float):
+    if not isinstance(distance, int | float | None):
         raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
-    if not (math.isfinite(distance) and distance >= 0):
-        raise ValueError(
-            f"distance must be a finite number >= 0, the scale of the radii, got {distance}."
-        )
+    if distance is not None and not 0 <= distance < math.inf:
+        raise ValueError(f"distance must be a finite number >= 0, got {distance}.")
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -228,7 +203,7 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the median and the spread over rows, of any number unlike ``torch.quantile``."""
+    """Return the median and the spread over any number of rows, unlike ``torch.quantile``."""
     ordered, last = values.sort(0).values, len(values) - 1  # NaN is last
     median, upper = ordered[last // 2], ordered[math.ceil(_UPPER_QUANTILE * last)]
     return median, torch.maximum(upper - median, _MIN_SPREAD * (1 + median.abs()))

@@ -321,14 +321,13 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
     if distance.directions.shape[0] != distance.directions.shape[1]:
         across = outward(centered - _matrix_product(along, distance.directions.mT))
         whitened = cat((whitened, outward(across / distance.rest)), 1)
-    means = Interval._of_point(distance.means)
-    u, of_means = (_matrix_product(x, distance.axes) for x in (whitened, means))
-    nearest = nearest_of(of_means.center, u.center)
+    u = _matrix_product(whitened, distance.axes)
+    nearest = nearest_of(distance.coordinates, u.center)
     relative = []  # the maximum of a convex function is at one of the ends
     for end in map(Interval._of_point, (u.lower, u.upper)):
-        to_mean = _square(outward(end - of_means[nearest]))
+        to_mean = _square(outward(end - distance.coordinates[nearest]))
         relative.append(outward(to_mean - outward(_square(end) * distance.shares)).upper)
-    squared = _sum(_square(outward(whitened - means[nearest])), 1)
+    squared = _sum(_square(outward(whitened - distance.means[nearest])), 1)
     return squared.upper, _sum(Interval._of_point(torch.maximum(*relative)), 1).upper
 
 
