@@ -12,8 +12,9 @@ import creinn
 import reference
 from creinn import CreINN, Interval, load, models
 from creinn import nn as inn
+from creinn.classifier.compile_cache import has_hooks
 from creinn.classifier.credal import credal_set
-from creinn.classifier.network import find_logits_layer, has_hooks, outputs_and_logits
+from creinn.classifier.network import find_logits_layer, outputs_and_logits
 from creinn.distance.feature_layers import pooled
 from creinn.distance.radius import add_radius
 from distance_cases import blobs

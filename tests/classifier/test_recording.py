@@ -1,12 +1,11 @@
 """Tests of the recording of module calls, which is separate for each thread."""
 
-import copy
-import pickle
 import threading
 
 import torch
 
-from creinn.classifier.network import has_hooks, last_calls, outputs_and_logits, recording
+from creinn.classifier.compile_cache import has_hooks
+from creinn.classifier.network import features_and_logits, outputs_and_logits, recording
 from creinn.distance.feature_layers import HEAD
 
 
@@ -44,6 +43,8 @@ def test_features_are_recorded_per_thread():
             torch.testing.assert_close(found, hidden)
             torch.testing.assert_close(features, hidden)
             torch.testing.assert_close(logits, module[2](hidden))
+            for one, other in zip(features_and_logits(module, x), (features, logits), strict=True):
+                torch.testing.assert_close(one, other)
 
     with torch.no_grad():
         run_in_threads(torch.no_grad()(work))
@@ -72,21 +73,16 @@ def test_nested_recordings():
     assert [len(outer), len(inner)] == [1, 2]
 
 
-def test_last_calls_removes_hook():
+def test_recording_removes_hook():
     module, x = network(), torch.zeros(1, 2)
-    for _ in range(3):
-        with last_calls([module[0]]) as calls:
-            module(x)
-        assert calls[module[0]].inputs[0] is x
+    with recording([module[0], module[0]]) as calls:
+        module(x)
+        assert len(module[0]._forward_hooks) == 1
+        assert not has_hooks(module[0])
     module(x + 1)
-    assert calls[module[0]].inputs[0] is x
-    assert len(module[0]._forward_hooks) == 1
-    assert not has_hooks(module[0])
-    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        with last_calls([twin[0]]) as calls:
-            twin(x)
-        assert calls[twin[0]].inputs[0] is x
-        assert len(twin[0]._forward_hooks) == 1
+    (call,) = calls
+    assert call.inputs[0] is x
+    assert not module[0]._forward_hooks
 
 
 def test_user_hooks_are_called():

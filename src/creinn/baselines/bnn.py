@@ -10,7 +10,7 @@ from creinn.baselines.bayesian_layers import GaussianWeights
 from creinn.baselines.predictive import Predictive
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Labelled
-from creinn.classifier.network import as_logits, run
+from creinn.classifier.inputs import as_logits, run
 from creinn.distributed import all_sum
 from creinn.numerics import check_integers
 

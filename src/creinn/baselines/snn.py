@@ -9,7 +9,8 @@ from torch import Tensor
 
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction, common_classes
-from creinn.classifier.network import as_logits, features_and_logits, logits_cross_entropy, run
+from creinn.classifier.inputs import as_logits, run
+from creinn.classifier.network import features_and_logits, logits_cross_entropy
 from creinn.classifier.temperature import Temperature
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import creinn
+from creinn.classifier.compile_cache import LOCK
 from creinn.classifier.inputs import (
     as_classes,
     batches,
@@ -23,7 +24,6 @@ from creinn.classifier.inputs import (
     rows_not_finite,
     to_device,
 )
-from creinn.classifier.network import LOCK
 from creinn.classifier.network_checks import check_network, is_single_row
 
 Inputs: TypeAlias = Any

@@ -6,15 +6,18 @@ changes of other Python objects are not detected, and need :func:`clear`. Copies
 saved files do not contain the cache. Several threads may use it at the same time.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakIdRef
 
-from creinn.classifier.network import LOCK, has_global_hooks, has_hooks
+LOCK = threading.RLock()
+"""Held while hooks are added or removed, and while a module is copied, checked or compiled."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -33,12 +36,7 @@ def compiled_form(
     """Return the compiled form of a model in eval mode, or ``None`` if it has none.
 
     Models with hooks, with a ``forward`` that is set on an instance, or with tensors of inference
-    mode are not compiled.
-
-    Args:
-        model: The model.
-        x: The inputs of the first call.
-        build: A function of both that compiles the model, or returns ``None`` if it cannot.
+    mode are not compiled. ``build(model, x)`` compiles, or returns ``None`` if it cannot.
     """
     if _is_customized(model):
         invalidate(model)
@@ -81,14 +79,7 @@ def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def structure(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return the ordered paths and types of the parts of a module.
-
-    Example:
-        >>> network = torch.nn.Sequential(torch.nn.ReLU())
-        >>> before = structure(network)
-        >>> structure(network.append(network[0])) == before
-        False
-    """
+    """Return the ordered paths and types of the parts of a module."""
     return tuple((path, type(part)) for path, part in module.named_modules(remove_duplicate=False))
 
 
@@ -98,8 +89,6 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
     Example:
         >>> layer = torch.nn.Linear(2, 2)
         >>> before = versions(layer)
-        >>> versions(layer) == before
-        True
         >>> _ = layer.load_state_dict(layer.state_dict())  # writes to the same tensors
         >>> versions(layer) == before
         False
@@ -111,11 +100,14 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def has_versions(module: torch.nn.Module) -> bool:
-    """Return whether all parameters and buffers have version counters.
-
-    Tensors that were created in inference mode do not have a version counter.
-    """
+    """Return whether all tensors have version counters, unlike those of inference mode."""
     return not any(tensor.is_inference() for tensor in _tensors(module))
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Return whether a module has forward hooks other than the ones that record calls."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return any(not hasattr(hook, "is_recorder") for hook in hooks)
 
 
 def _is_plain(value: Any) -> bool:
@@ -135,13 +127,9 @@ def _tensors(module: torch.nn.Module) -> list[Tensor]:
 
 
 def _is_customized(model: torch.nn.Module) -> bool:
-    """Return whether a model has properties that prevent compilation.
-
-    These are hooks, a ``forward`` that is set on an instance, a call of ``Module.compile``, and
-    tensors without a version counter.
-    """
+    """Return whether hooks, a replaced ``forward`` or missing counters prevent compilation."""
     return (
-        has_global_hooks()
+        bool(torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
         or not has_versions(model)
         or any(
             has_hooks(part) or "forward" in vars(part) or part._compiled_call_impl is not None

@@ -25,6 +25,7 @@ from creinn.classifier.credal import (
 from creinn.classifier.fitted_on import FittedOn, clear_hashes, part_hashes
 from creinn.classifier.inputs import (
     ReiterableStream,
+    as_logits,
     as_targets,
     count_rows,
     find_not_finite,
@@ -32,17 +33,15 @@ from creinn.classifier.inputs import (
     is_pair,
     labelled_batches,
     most_probable,
+    run,
     to_device,
 )
 from creinn.classifier.network import (
-    as_logits,
     check_layers,
-    count_logits,
     find_feature_layers,
     find_logits_layer,
     logits_cross_entropy,
     outputs_and_logits,
-    run,
 )
 from creinn.classifier.network_checks import check_network
 from creinn.classifier.temperature import Temperature
@@ -120,14 +119,19 @@ class CreINN(CredalClassifier):
         check_choice("loss", loss, Loss)
         check_distance(distance)
         self.network, self.logits_layer, self._loss = network, logits_layer, loss
-        self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
+        layers = [part for part in network.modules() if isinstance(part, IntervalParameters)]
+        self.is_interval = bool(layers)
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
             raise ValueError(
                 "The network has no interval layer, so its credal sets would be single points. Use "
                 "layers of creinn.nn, creinn.convert(network) or distance=True."
             )
-        self.num_logits = count_logits(network, logits_layer) if num_logits is None else num_logits
+        if num_logits is None:
+            is_last = layers and logits_layer is None
+            last = layers[-1] if is_last else find_logits_layer(network, logits_layer)
+            num_logits = _count_logits(last)
+        self.num_logits = num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = self.is_interval if logit_norm is None else logit_norm
         family: Any = inn if self.is_interval else torch.nn
@@ -368,7 +372,8 @@ class CreINN(CredalClassifier):
         return as_interval(self.norm(as_logits(output, self.num_logits)))
 
     def _scaled_logits(self, output: Inputs) -> Interval:
-        return self.temperature(self._unscaled(output))
+        logits = self._unscaled(output)
+        return self.temperature(logits) if self.temperature.is_on else logits
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
         """Return the features, which are intervals in sound mode only, and the scaled logits."""
@@ -397,3 +402,12 @@ class CreINN(CredalClassifier):
             y = as_targets(y if y.ndim == 2 else y.long(), self.num_classes, name, count_rows(x))
             rows += len(y)
             yield self._inputs(x), y.to(like.device)
+
+
+def _count_logits(layer: torch.nn.Module) -> int:
+    """Return the number of outputs of the layer that computes the logits."""
+    if not isinstance(weight := getattr(layer, "weight", None), Tensor):
+        raise ValueError(
+            f"The number of logits of {type(layer).__name__} is not known. Pass num_logits=..."
+        )
+    return weight.shape[0]

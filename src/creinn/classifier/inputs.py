@@ -1,10 +1,11 @@
-"""Inputs of classifiers: conversion to tensors, division into batches, and checks.
+"""Inputs and outputs of networks: conversion to tensors, division into batches, and checks.
 
 Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of
 these. The classifier converts floating-point numbers to its dtype. Integers, such as tokens, are
 not converted.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,51 @@ from creinn.credal.probability import check_distributions
 from creinn.interval import Interval
 from creinn.numerics import first_index
 
+LABELS = "labels"
+LOGITS_LAYER_ADVICE = " If a module computes the logits, pass its path as logits_layer='path'."
+
+
+def run(network: torch.nn.Module, x: Any) -> Any:
+    """Call a network and return its output, or the attribute ``logits`` of its output.
+
+    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, except
+    for ``labels``, from which a Hugging Face model would compute a loss.
+    """
+    named = as_arguments(network, x)
+    output = network(x) if named is None else network(**named)
+    return output if isinstance(output, Tensor | Interval) else getattr(output, "logits", output)
+
+
+def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
+    """Return the keyword arguments for ``forward``, or ``None`` if ``x`` does not match them."""
+    if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
+        return None
+    named = {name: part for name, part in x.items() if name != LABELS}
+    try:
+        inspect.signature(network.forward).bind(**named)
+    except TypeError:
+        return None
+    return named
+
+
+def as_logits(output: Any, count: int) -> Any:
+    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``.
+
+    Raises:
+        ValueError: If the output has a different shape or type.
+    """
+    is_array = isinstance(output, Tensor | Interval)
+    if is_array and output.ndim == 1 and count == 1:
+        return output.unsqueeze(1)
+    if is_array and output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
+        return output.flatten(1)
+    if not is_array or output.ndim != 2:
+        raise ValueError(
+            f"The network should return logits (N, {count}), but returns {describe(output)}."
+            f"{LOGITS_LAYER_ADVICE}"
+        )
+    return output
+
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
     """Yield the inputs in batches; of pairs, only the first element is used."""
@@ -26,13 +72,8 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
     if _is_part(x) or isinstance(x, Mapping | tuple):
         yield from map(as_inputs, _split(as_rows(x), batch_size))  # copies one batch at a time
         return
-    if isinstance(x, IterableDataset) or _is_map_dataset(x):
-        x = DataLoader(x, batch_size)
-    if not isinstance(x, Iterable):
-        raise TypeError(
-            f"Expected inputs, a Dataset or an iterable of batches, got {type(x).__name__}."
-        )
-    for batch in x:
+    expected = "Expected inputs, a Dataset or an iterable of batches"
+    for batch in _as_iterable(x, batch_size, expected):
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
 
@@ -42,29 +83,21 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
     The result can be iterated several times, unless ``data`` is an iterator.
     """
     if is_pair(data):
-        x, y = as_rows(data[0]), _as_classes(data[1])
-        if (rows := count_rows(x)) != len(y):
-            raise ValueError(
-                f"{name.capitalize()} have {rows} inputs but {len(y)} classes. Pass one per input."
-            )
-        return ReiterableStream(lambda: ((as_inputs(x), y) for x, y in _split((x, y), batch_size)))
+        pair = as_rows(data[0]), _as_labels(data[1])
+        return ReiterableStream(lambda: ((as_inputs(x), y) for x, y in _split(pair, batch_size)))
     expected = (
         f"{name.capitalize()} must be a pair (inputs, classes), a Dataset of such pairs, or "
         "batches that are such pairs"
     )
-    if isinstance(data, IterableDataset) or _is_map_dataset(data):
-        data = DataLoader(data, batch_size)
-    if not isinstance(data, Iterable) or isinstance(data, Tensor | Interval):
-        raise TypeError(f"{expected}, got {type(data).__name__}.")
+    stream = _as_iterable(data, batch_size, expected)
 
     def checked(batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TypeError(f"{expected}, got a batch of type {type(batch).__name__}.")
         return as_inputs(batch[0]), batch[1]
 
-    if isinstance(data, Iterator):
-        return map(checked, data)
-    return ReiterableStream(lambda: map(checked, data))
+    is_iterator = isinstance(stream, Iterator)
+    return map(checked, stream) if is_iterator else ReiterableStream(lambda: map(checked, stream))
 
 
 def is_pair(data: Any) -> bool:
@@ -74,13 +107,7 @@ def is_pair(data: Any) -> bool:
 
 
 class ReiterableStream(Iterable[Any]):
-    """Iterable that calls ``start`` for each iteration.
-
-    Example:
-        >>> squares = ReiterableStream(lambda: (n * n for n in range(3)))
-        >>> list(squares), list(squares)
-        ([0, 1, 4], [0, 1, 4])
-    """
+    """Iterable that calls ``start`` for each iteration."""
 
     def __init__(self, start: Callable[[], Iterator[Any]]) -> None:
         self._start = start
@@ -96,17 +123,16 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
         TypeError: If the targets are not integers.
         ValueError: If their shape is wrong, or if one of them is not a class.
     """
-    targets, subject = _as_classes(targets), f"The targets of {name} must"
-    if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+    targets, subject = _as_labels(targets), f"The targets of {name} must"
+    if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"{subject} be integers, the numbers of the classes, got {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
-        expected = "N" if rows is None else rows
-        raise ValueError(f"{subject} have shape ({expected},), got {tuple(targets.shape)}.")
+        raise ValueError(f"{subject} have shape ({rows or 'N'},), got {tuple(targets.shape)}.")
     if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
         (row,) = first_index(bad)
-        found = f"target {row} is {int(targets[row])}"
         raise ValueError(
-            f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but {found}."
+            f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but target {row} "
+            f"is {int(targets[row])}."
         )
     return targets.long()
 
@@ -118,13 +144,12 @@ def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = Non
         TypeError: If the targets are neither integers nor distributions.
         ValueError: If their shape is wrong, or if one of them is not valid.
     """
-    targets = _as_classes(targets)
+    targets = _as_labels(targets)
     if targets.ndim != 2 or not targets.is_floating_point():
         return as_classes(targets, num_classes, name, rows)
     if targets.shape[1] != num_classes or rows not in (None, len(targets)):
-        expected = f"({'N' if rows is None else rows}, {num_classes})"
-        found = f"must have shape {expected}, got {tuple(targets.shape)}"
-        raise ValueError(f"The label distributions of {name} {found}.")
+        found = f"({rows or 'N'}, {num_classes}), got {tuple(targets.shape)}"
+        raise ValueError(f"The label distributions of {name} must have shape {found}.")
     check_distributions(targets, f"target of {name}")
     return targets
 
@@ -157,16 +182,14 @@ def concatenate(batches: Sequence[Any]) -> Any:
 
 def count_rows(x: Any) -> int:
     """Return the number of rows, or raise a ``ValueError`` if it differs between the parts."""
-    rows = _rows(x)
-    if len(set(rows.values())) != 1 or None in rows.values():
-        found = ", ".join(
-            f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items()
-        )
+    counts = _rows(x)
+    if len(set(counts.values())) != 1 or None in counts.values():
+        found = (f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items())
         raise ValueError(
-            "Every part of the inputs must have the same number of rows, but "
-            f"{found or 'there is none'}."
+            "All parts of the inputs must have the same number of rows, but "
+            f"{', '.join(found) or 'there is none'}."
         )
-    return next(iter(rows.values())) or 0
+    return next(iter(counts.values())) or 0
 
 
 def take(x: Any, rows: Any) -> Any:
@@ -199,12 +222,7 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite, if there is one.
-
-    Args:
-        x: The inputs.
-        name: Their name.
-        first: The number of their first row.
+    """Describe the first number that is NaN or infinite; ``first`` is the number of the first row.
 
     Example:
         >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
@@ -227,9 +245,7 @@ def rows_not_finite(x: Any) -> Tensor:
 
 def nan_to_zero(x: Any) -> Any:
     """Replace NaN and infinite numbers by 0."""
-    return _map_parts(
-        lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x
-    )
+    return pytree.tree_map_only(Tensor, lambda part: part.nan_to_num(0.0, 0.0, 0.0), x)
 
 
 def floating(x: Any) -> list[Tensor]:
@@ -257,6 +273,16 @@ def describe(x: Any) -> str:
 def _split(x: Any, batch_size: int) -> Iterator[Any]:
     starts = range(0, count_rows(x), batch_size)
     return (take(x, slice(start, start + batch_size)) for start in starts)
+
+
+def _as_iterable(data: Any, batch_size: int, expected: str) -> Any:
+    """Return the batches of a dataset, or an iterable of batches, which is not changed."""
+    is_map_dataset = hasattr(data, "__getitem__") and not hasattr(data, "__iter__")
+    if isinstance(data, IterableDataset) or is_map_dataset:
+        return DataLoader(data, batch_size)
+    if not isinstance(data, Iterable) or isinstance(data, Tensor | Interval):
+        raise TypeError(f"{expected}, got {type(data).__name__}.")
+    return data
 
 
 def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
@@ -292,7 +318,7 @@ def _as_tensor(part: Any) -> Any:
     return torch.from_numpy(np.require(part, requirements=["C", "W"]))
 
 
-def _as_classes(targets: Any) -> Tensor:
+def _as_labels(targets: Any) -> Tensor:
     return _as_tensor(targets) if isinstance(targets, np.ndarray) else torch.as_tensor(targets)
 
 
@@ -303,8 +329,3 @@ def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
             f"{type(x).__name__}."
         )
     return _map_parts(convert, dict(x) if isinstance(x, Mapping) else x)
-
-
-def _is_map_dataset(x: Any) -> bool:
-    """Return whether ``x`` is a map-style dataset, which has rows but no iterator."""
-    return hasattr(x, "__getitem__") and hasattr(x, "__len__") and not hasattr(x, "__iter__")

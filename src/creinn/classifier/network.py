@@ -1,13 +1,10 @@
-"""Functions that run a network and record the outputs of its modules.
+"""Layers of networks, and the outputs of layers in a forward pass.
 
-Hooks write to a store of the current context only, so that several threads may run the same modules
-at the same time. ``LOCK`` is held while hooks are added or removed, and while a module is copied,
-checked or compiled. Because of the hooks, ``torch.export`` needs ``strict=False``.
+Several threads may record calls of the same modules at the same time. ``torch.export`` needs
+``strict=False``, because the calls are recorded by hooks.
 """
 
-import inspect
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -15,66 +12,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.modules import module as torch_module
 
-from creinn.classifier.inputs import describe
+from creinn.classifier.compile_cache import LOCK
+from creinn.classifier.inputs import run
 from creinn.distance.feature_layers import HEAD, TOKENS, select_feature_layers
-from creinn.interval import Interval
-from creinn.nn.affine import IntervalParameters
 from creinn.numerics import at_least_single, weight_per_row
 
-LABELS = "labels"
-LOCK = threading.RLock()
-LOGITS_LAYER_ADVICE = " If a module computes the logits, pass its path as logits_layer='path'."
-
-_LAST_CALLS: ContextVar["LastCalls | None"] = ContextVar("last_calls", default=None)
 _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", default=())
-
-
-def run(network: torch.nn.Module, x: Any) -> Any:
-    """Call a network and return its output, or the attribute ``logits`` of its output.
-
-    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, except
-    for ``labels``, from which a Hugging Face model would compute a loss.
-
-    Example:
-        >>> run(torch.nn.Linear(2, 3), {"input": torch.zeros(1, 2)}).shape
-        torch.Size([1, 3])
-    """
-    named = as_arguments(network, x)
-    output = network(x) if named is None else network(**named)
-    return output if isinstance(output, Tensor | Interval) else getattr(output, "logits", output)
-
-
-def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return the keyword arguments for ``forward``, or ``None`` if ``x`` does not match them."""
-    if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
-        return None
-    named = {name: part for name, part in x.items() if name != LABELS}
-    try:
-        inspect.signature(network.forward).bind(**named)
-    except TypeError:
-        return None
-    return named
-
-
-def as_logits(output: Any, count: int) -> Any:
-    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``.
-
-    Raises:
-        ValueError: If the output has a different shape or type.
-    """
-    is_array = isinstance(output, Tensor | Interval)
-    if is_array and output.ndim == 1 and count == 1:
-        return output.unsqueeze(1)
-    if is_array and output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
-        return output.flatten(1)
-    if not is_array or output.ndim != 2:
-        raise ValueError(
-            f"The network should return logits (N, {count}){'' if is_array else ' alone'}, but "
-            f"returns {describe(output)}.{LOGITS_LAYER_ADVICE}"
-        )
-    return output
 
 
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -142,27 +86,17 @@ def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> N
             )
 
 
-def count_logits(network: torch.nn.Module, logits_layer: str | None = None) -> int:
-    """Return the output size of the layer of the logits, or of the last interval layer.
-
-    Raises:
-        ValueError: If the layer has no attribute with the number of its outputs.
-
-    Example:
-        >>> count_logits(torch.nn.Linear(8, 3))
-        3
-    """
-    layers = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
-    is_last = layers and logits_layer is None
-    layer: Any = layers[-1] if is_last else find_logits_layer(network, logits_layer)
-    if isinstance(layer, IntervalParameters):
-        return layer.weight.shape[0]
-    count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
-    if count is None:
-        raise ValueError(
-            f"The number of logits of {logits_layer!r} is not known. Pass it as num_logits=..."
-        )
-    return int(count)
+def layers_at(
+    network: torch.nn.Module, paths: Sequence[str], logits_layer: str | None = None
+) -> dict[str, torch.nn.Module]:
+    """Return the modules at the paths of feature layers and of the logits layer."""
+    found = {path: path.removesuffix(TOKENS) for path in (logits_layer, *paths) if path is not None}
+    return {
+        path: find_logits_layer(network, logits_layer)
+        if path == HEAD
+        else network.get_submodule(target)
+        for path, target in found.items()
+    }
 
 
 def outputs_and_logits(
@@ -177,23 +111,15 @@ def outputs_and_logits(
     """
     if hasattr(network, "outputs_and_logits"):
         return network.outputs_and_logits(x)  # type: ignore[operator]
-    last = None
-    if HEAD in layers or logits_layer is not None:
-        last = find_logits_layer(network, logits_layer)
-    modules = [
-        last if path == HEAD else network.get_submodule(path.removesuffix(TOKENS))
-        for path in layers
-    ]
-    with last_calls(module for module in (*modules, last) if module is not None) as calls:
+    modules = layers_at(network, layers, logits_layer)
+    with recording(modules.values()) as calls:
         logits = run(network, x)
-    for path, module in zip((*layers, logits_layer or HEAD), (*modules, last), strict=True):
-        if module is not None and calls[module] is None:
+    last = {call.module: call for call in calls}
+    for path, module in modules.items():
+        if module not in last:
             raise ValueError(f"The module {path!r} did not run, so it has no output.")
-    outputs = tuple(
-        calls[module].inputs[0] if path == HEAD else calls[module].output  # type: ignore
-        for path, module in zip(layers, modules, strict=True)
-    )
-    return outputs, logits if logits_layer is None else calls[last].output  # type: ignore
+    outputs = tuple(last[modules[path]].output_at(path) for path in layers)
+    return outputs, logits if logits_layer is None else last[modules[logits_layer]].output
 
 
 def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,37 +171,30 @@ class Call(NamedTuple):
     inputs: tuple[Any, ...]
     output: Any
 
-
-class LastCalls:
-    """The last call of each module, or ``None``.
-
-    Modules are identified by their attributes, because ``torch.export`` replaces them by proxies.
-    """
-
-    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        self._calls: dict[int, Call | None] = {id(vars(module)): None for module in modules}
-
-    def __getitem__(self, module: torch.nn.Module) -> Call | None:
-        return self._calls[id(vars(module))]
-
-    def add(self, call: Call) -> None:
-        """Replace the last call of a module, if it is one of these."""
-        if id(vars(call.module)) in self._calls:
-            self._calls[id(vars(call.module))] = call
+    def output_at(self, path: str) -> Any:
+        """Return the output for the path of a feature layer, which is the input for ``HEAD``."""
+        return self.inputs[0] if path == HEAD else self.output
 
 
 @contextmanager
 def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
-    """Record all calls of the given modules in order; the hooks are removed on exit."""
+    """Record all calls of the given modules in the current context, in order."""
     calls: list[Call] = []
 
-    def hook(module: torch.nn.Module, inputs: tuple[Any, ...], *rest: Any) -> None:
-        if any(calls is active for active in _RECORDINGS.get()):
-            calls.append(_call(module, inputs, rest))
+    def recorder(module: torch.nn.Module) -> Any:
+        def hook(_: Any, inputs: tuple[Any, ...], *rest: Any) -> None:
+            if any(calls is active for active in _RECORDINGS.get()):
+                named, output = rest
+                calls.append(Call(module, (*inputs, *named.values()), output))
 
-    hook.is_recorder = True  # type: ignore[attr-defined]
+        hook.is_recorder = True  # type: ignore[attr-defined]
+        return hook  # torch.export calls it with a proxy of the module
+
     with LOCK:
-        handles = [module.register_forward_hook(hook, with_kwargs=True) for module in modules]
+        handles = [
+            module.register_forward_hook(recorder(module), with_kwargs=True)
+            for module in set(modules)
+        ]
     token = _RECORDINGS.set((*_RECORDINGS.get(), calls))
     try:
         yield calls
@@ -284,50 +203,3 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
         with LOCK:
             for handle in handles:
                 handle.remove()
-
-
-@contextmanager
-def last_calls(modules: Iterable[torch.nn.Module]) -> Iterator[LastCalls]:
-    """Record the last call of each of these modules.
-
-    The hooks are not removed, because other threads may run the modules at the same time.
-    """
-    modules = list(modules)
-    calls = LastCalls(modules)
-    if any(_record_last not in module._forward_hooks.values() for module in modules):
-        with LOCK:
-            for module in modules:
-                if _record_last not in module._forward_hooks.values():
-                    module.register_forward_hook(_record_last, with_kwargs=True)
-    token = _LAST_CALLS.set(calls)
-    try:
-        yield calls
-    finally:
-        _LAST_CALLS.reset(token)
-
-
-def has_hooks(module: torch.nn.Module) -> bool:
-    """Return whether a module has forward hooks other than the ones of this file."""
-    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    return any(not hasattr(hook, "is_recorder") for hook in hooks)
-
-
-def has_global_hooks() -> bool:
-    """Return whether there are forward hooks for all modules."""
-    return bool(torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
-
-
-def _record_last(module: torch.nn.Module, inputs: tuple[Any, ...], *rest: Any) -> None:
-    calls = _LAST_CALLS.get()
-    if calls is not None:
-        calls.add(_call(module, inputs, rest))
-
-
-_record_last.is_recorder = True  # type: ignore[attr-defined]
-
-
-def _call(module: torch.nn.Module, inputs: tuple[Any, ...], rest: tuple[Any, ...]) -> Call:
-    """Return a call; another thread may run a hook before its keyword arguments are enabled."""
-    *named, output = rest
-    values = named[0].values() if named else ()
-    return Call(module, (*inputs, *values), output)

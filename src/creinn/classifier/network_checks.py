@@ -9,18 +9,15 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
-from creinn.classifier.inputs import describe
-from creinn.classifier.network import (
+from creinn.classifier.inputs import (
     LABELS,
     LOGITS_LAYER_ADVICE,
     as_arguments,
     as_logits,
-    find_logits_layer,
-    has_features,
-    outputs_and_logits,
-    recording,
+    describe,
     run,
 )
+from creinn.classifier.network import Call, has_features, layers_at, recording
 from creinn.distance.feature_layers import HEAD, TOKENS
 from creinn.interval import Interval, as_interval
 
@@ -34,7 +31,7 @@ _PROBABILITIES = {
     "Softmax": "softmax",
     "LogSoftmax": "log-softmax",
 }
-_ARITHMETIC = ("Div", "Mul", "Sub", "Add", "Exp", "Log")  # the last steps of an explicit softmax
+_ARITHMETIC = ("", "Div", "Mul", "Sub", "Add", "Exp", "Log")  # the last steps of a softmax by hand
 
 
 def check_network(
@@ -46,18 +43,21 @@ def check_network(
 ) -> None:
     """Run a network, and raise a ``ValueError`` if it returns no logits or has no features."""
     name = f"The network {type(network).__name__}"
-    output = _checked_run(network, x, name)
+    linear = [part for part in network.modules() if isinstance(part, torch.nn.Linear)]
+    modules = layers_at(network, layers, logits_layer)
+    with recording([*modules.values(), *linear]) as calls:
+        output = _checked_run(network, x, name)
     if logits_layer is None:
         output = as_logits(output, num_logits)
         if HEAD in layers:
-            _check_head(network, x)
-    if layers or logits_layer is not None:
-        _check_features(network, x, layers, logits_layer)
+            _check_head(network, modules[HEAD], calls, as_interval(output))
+    found = {path: _only_call(path, module, calls) for path, module in modules.items()}
     if logits_layer is not None:
-        name = f"The module {logits_layer!r}"
-        with tracking_operations(network):
-            _, output = outputs_and_logits(network, x, (), logits_layer)
-    check_logits(as_logits(output, num_logits), num_logits, name)
+        name, output = f"The module {logits_layer!r}", found[logits_layer].output
+    output = as_logits(output, num_logits)
+    for path in layers:
+        _check_features(path, found[path].output_at(path), len(output))
+    check_logits(output, num_logits, name)
 
 
 def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
@@ -70,7 +70,7 @@ def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
             stacklevel=3,
         )
     try:
-        with tracking_operations(network):
+        with _tracking_operations(network):
             return run(network, x)
     except Exception as error:
         advice = ""
@@ -96,11 +96,9 @@ def is_single_row(network: torch.nn.Module, x: Any, num_logits: int) -> bool:
 
 
 def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
-    """Raise a ``ValueError`` if logits have a wrong shape or are probabilities."""
-    if logits.ndim != 2 or logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
-        advice = ""
-        if logits.ndim == 2 and logits.dtype.is_floating_point:
-            advice = f" If these are the logits, pass num_logits={logits.shape[1]}."
+    """Raise a ``ValueError`` if logits ``(N, K)`` have a wrong size or are probabilities."""
+    if logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
+        advice = f" If these are the logits, pass num_logits={logits.shape[1]}."
         raise ValueError(
             f"{name} should return logits (N, {num_logits}), but returns {describe(logits)}."
             f"{advice}{LOGITS_LAYER_ADVICE}"
@@ -113,7 +111,7 @@ def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
 
 
 @contextmanager
-def tracking_operations(network: torch.nn.Module) -> Iterator[None]:
+def _tracking_operations(network: torch.nn.Module) -> Iterator[None]:
     """Let frozen parameters require gradients, so that outputs have an autograd graph."""
     frozen = [
         parameter
@@ -121,9 +119,9 @@ def tracking_operations(network: torch.nn.Module) -> Iterator[None]:
         if parameter.is_floating_point()
         and not (parameter.requires_grad or parameter.is_inference())
     ]
-    for parameter in frozen:
-        parameter.requires_grad_(True)
     try:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
         yield
     finally:
         for parameter in frozen:
@@ -145,7 +143,7 @@ def _ending(values: Tensor) -> str:
     if operation in _PROBABILITIES:
         return _PROBABILITIES[operation]
     found = _sum_to_one(values)
-    return found if found == "softmax" or operation in ("", *_ARITHMETIC) else ""
+    return found if found == "softmax" or operation in _ARITHMETIC else ""
 
 
 def _sum_to_one(values: Tensor) -> str:
@@ -165,45 +163,37 @@ def _sum_to_one(values: Tensor) -> str:
     return "log-softmax" if normalized and bool((values.amax(1) < -tolerance).any()) else ""
 
 
-@torch.no_grad()
-def _check_features(
-    network: torch.nn.Module, x: Any, layers: Sequence[str], logits_layer: str | None
+def _only_call(path: str, module: torch.nn.Module, calls: Sequence[Call]) -> Call:
+    own = [call for call in calls if call.module is module]
+    if len(own) != 1:
+        raise ValueError(f"The layer {path!r} ran {len(own)} times. It must run once.")
+    return own[0]
+
+
+def _check_features(path: str, found: Any, rows: int) -> None:
+    """Check the shape of the features at a path."""
+    has_rows = isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == rows
+    if not has_rows or (path.endswith(TOKENS) and found.ndim != 3):
+        raise ValueError(
+            f"The features at {path!r} are {describe(found)}. Their shape must be ({rows}, D) or "
+            f"({rows}, C, ...), or (N, tokens, D) with {TOKENS!r}."
+        )
+
+
+def _check_head(
+    network: torch.nn.Module, layer: Any, calls: Sequence[Call], output: Interval
 ) -> None:
-    """Check that the layers run once, and that their outputs have a suitable shape."""
-    paths = [path for path in (*layers, logits_layer) if path not in (None, HEAD)]
-    modules = {path: network.get_submodule(path.removesuffix(TOKENS)) for path in paths if path}
-    with recording(set(modules.values())) as calls:
-        run(network, x)
-    ran = [call.module for call in calls]
-    for path, module in modules.items():
-        if (count := ran.count(module)) != 1:
-            raise ValueError(f"The layer {path!r} ran {count} times. It must run once.")
-    outputs, logits = outputs_and_logits(network, x, layers, logits_layer)
-    for path, found in zip(layers, outputs, strict=True):
-        is_array = isinstance(found, Tensor | Interval)
-        has_rows = is_array and found.ndim > 1 and len(found) == len(logits)
-        if not has_rows or (path.endswith(TOKENS) and found.ndim != 3):
-            what = f"input of {logits_layer}" if path == HEAD else f"feature layer {path!r}"
-            raise ValueError(
-                f"The {what} is {describe(found)}. Its shape must be ({len(logits)}, D) or "
-                f"({len(logits)}, C, ...), or (N, tokens, D) with {TOKENS!r}."
-            )
-
-
-@torch.no_grad()
-def _check_head(network: torch.nn.Module, x: Any) -> None:
     """Check that the last linear layer computes the logits, if no ``logits_layer`` is given."""
     name = type(network).__name__
-    paths = {layer: path for path, layer in network.named_modules()}
-    layer: Any = find_logits_layer(network)
-    linear = (part for part in paths if isinstance(part, torch.nn.Linear))
-    with recording({layer, *linear}) as calls:
-        output = as_interval(run(network, x))
+    calls = [
+        call for call in calls if call.module is layer or isinstance(call.module, torch.nn.Linear)
+    ]
     ran = [call.module for call in calls]
     if not ran or ran[-1] is not layer or ran.count(layer) != 1:
-        order = ", ".join(paths.get(part) or type(part).__name__ for part in ran) or "none"
+        paths = {part: path for path, part in network.named_modules()}
+        order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
         raise ValueError(
-            f"The last linear layer of {name}, {paths.get(layer)!r}, must run once and after all "
+            f"The last linear layer of {name}, {paths[layer]!r}, must run once and after all "
             f"others, but they ran in the order: {order}.{LOGITS_LAYER_ADVICE}"
         )
     features, logits = as_interval(calls[-1].inputs[0]), as_interval(calls[-1].output)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from creinn.classifier.network import has_hooks
+from creinn.classifier.compile_cache import has_hooks
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 from creinn.nn.registry import family_of
 

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, fx
 
 from creinn.classifier.base import Inputs
+from creinn.classifier.compile_cache import LOCK
 from creinn.classifier.credal import CredalClassifier, Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.fitted_on import FittedOn
-from creinn.classifier.network import LOCK, as_logits, find_logits_layer
+from creinn.classifier.inputs import as_logits
+from creinn.classifier.network import find_logits_layer
 from creinn.credal.credal_set import CredalSet
 from creinn.distance.feature_layers import HEAD, TOKENS
 from creinn.graph import rigorous as exact

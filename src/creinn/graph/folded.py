@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn import native
-from creinn.classifier.network import LOCK
+from creinn.classifier.compile_cache import LOCK
 from creinn.interval import Interval
 from creinn.nn import functional as functions
 from creinn.nn._product import by_group, nonnegative_weight, on_blocks, widened
