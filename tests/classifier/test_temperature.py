@@ -114,6 +114,7 @@ def test_scale_is_chosen_on_scaled_logits(monkeypatch):
     monkeypatch.setattr(
         module, "fit_radius", lambda radius, train, held_out, *rest: seen.extend(held_out)
     )
+    monkeypatch.setattr(module.Agreement, "warn", lambda self, stacklevel: None)
     model.fit_distance(x, y, held_out=(x[::2], y[::2]))
     assert float(model.temperature.value) > 3
     torch.testing.assert_close(
