@@ -372,8 +372,7 @@ class CreINN(CredalClassifier):
         return as_interval(self.norm(as_logits(output, self.num_logits)))
 
     def _scaled_logits(self, output: Inputs) -> Interval:
-        logits = self._unscaled(output)
-        return self.temperature(logits) if self.temperature.is_on else logits
+        return self.temperature(self._unscaled(output))
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
         """Return the features, which are intervals in sound mode only, and the scaled logits."""
