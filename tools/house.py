@@ -24,12 +24,12 @@ EXCEPTIONS = {"CreINNClassifier": 14}  # the parameters of the scikit-learn esti
 LAZY = Path("__init__.py")  # the lazy names of the package
 
 LIMITS = {
-    "lines": 22_400,
-    "characters per line": 52.5,
-    "modules": 128,
-    "import depth": 16,
+    "lines": 21_800,
+    "characters per line": 52.7,
+    "modules": 125,
+    "import depth": 14,
     "wide lines": 0,
-    "long modules": 0,
+    "long modules": 1,
     "long functions": 0,
     "many parameters": 0,
     "import cycles": 0,

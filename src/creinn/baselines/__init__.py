@@ -1,7 +1,8 @@
 """Baseline methods with the same interface as CreINN.
 
 A baseline takes an ordinary network, or a network with the layers of ``local_reparameterization``
-(BNN-R) or ``flipout`` (BNN-F). It predicts samples of distributions, or credal sets (EffCre, CreRL).
+(BNN-R) or ``flipout`` (BNN-F). It predicts samples of distributions, or credal sets (EffCre,
+CreRL).
 """
 
 from creinn.baselines.bayesian_layers import flipout, local_reparameterization

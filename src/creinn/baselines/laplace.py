@@ -1,9 +1,9 @@
 """Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
 This is the method of Hobbhahn, Kristiadi and Hennig (UAI 2022). The posterior of the last layer is
-approximated by a Gaussian at the trained weights, so the distribution of the logits is Gaussian. The
-Laplace bridge maps it to a Dirichlet distribution. Batch norm after the last layer is folded into the
-layer, which then has a bias.
+approximated by a Gaussian at the trained weights, so the distribution of the logits is Gaussian.
+The Laplace bridge maps it to a Dirichlet distribution. Batch norm after the last layer is folded
+into the layer, which then has a bias.
 """
 
 import math

@@ -36,7 +36,8 @@ def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
     """Draw accuracy-rejection curves, with a panel for each measure and a line for each model.
 
-    The curves are nested, such as ``curves["CreINN"]["epistemic"]``. Models can have other measures.
+    The curves are nested, such as ``curves["CreINN"]["epistemic"]``. Models can have
+    other measures.
     """
     complete_first = sorted(curves.values(), key=len, reverse=True)  # defines the order of panels
     measures = dict.fromkeys(name for by_measure in complete_first for name in by_measure)
