@@ -179,7 +179,7 @@ def test_lazy_training_equals_in_memory_training(run, photos, tmp_path, monkeypa
         load(tmp_path / name).predict(normalize(x, settings["mean"], settings["std"]))
         for name in ("lazy", "whole")
     )
-    torch.testing.assert_close(one.lower, other.lower, rtol=0, atol=1e-4)
+    torch.testing.assert_close(one.lower, other.lower, rtol=0, atol=2e-3)
     assert one.width.mean() > 1e-3
 
 

@@ -153,7 +153,7 @@ class Checkpoints:
         states = self._optimizer.state_dict()["state"].items()
         moments = {f"{i}/{name}": t for i, state in states for name, t in state.items()}
         weights, moments = (
-            {name: t.detach().to("cpu", copy=True) for name, t in part.items()}
+            {name: t.clone() if t.is_cpu else t.cpu() for name, t in part.items()}
             for part in (self._model.state_dict(), moments)
         )
         scaler = self._scaler.state_dict()

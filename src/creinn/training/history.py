@@ -14,7 +14,7 @@ from creinn.distributed import all_sum
 from creinn.numerics import weight_per_row
 
 Row = dict[str, float | None]
-_PENDING = 256  # number of batches after which the sums are updated
+_PENDING = 64  # number of batches after which the sums are updated
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,10 @@ class EpochSums:
 
         The prediction may also be the logits of an ordinary network.
         """
-        rows = len(y)
-        width: Tensor | float = math.nan
-        mass = rows if weight is None else weight_per_row(weight, y).sum()
-        if isinstance(prediction, Tensor):
-            is_binary = prediction.shape[1] == 1
-            label = prediction[:, 0] > 0 if is_binary else prediction.argmax(1)
-        else:
-            label = prediction.label
-        if isinstance(prediction, CredalSet):
-            width = rows * prediction.width.mean()
-        self._pending.append((loss.detach(), label == most_probable(y), mass, width, rows))
+        mass = len(y) if weight is None else weight_per_row(weight, y).sum()
+        labels = prediction.detach() if isinstance(prediction, Tensor) else prediction.label
+        width = prediction.width.mean() if isinstance(prediction, CredalSet) else math.nan
+        self._pending.append((loss.detach(), labels, y, mass, width))
         if len(self._pending) == _PENDING:
             self._flush()
         return mass
@@ -102,13 +95,22 @@ class EpochSums:
     def _flush(self) -> None:
         if not self._pending:
             return
-        loss, hits, mass, width, rows = zip(*self._pending, strict=True)
+        loss, labels, targets, mass, width = zip(*self._pending, strict=True)
         self._pending = []
-        masses, losses = self._stack(mass), self._stack(loss)
-        parts = (masses, masses * losses, torch.cat(hits), self._stack(width), self._stack(rows))
+        rows = self._stack([len(y) for y in targets])
+        masses, losses, widths = self._stack(mass), self._stack(loss), self._stack(width)
+        hits = _labels(torch.cat(labels)) == most_probable(torch.cat(targets))
+        parts = (masses, masses * losses, hits, rows * widths, rows)
         self._sums += torch.stack([part.sum(dtype=self._dtype) for part in parts])
 
     def _stack(self, numbers: Sequence[Any]) -> Tensor:
         if isinstance(numbers[0], Tensor):
             return torch.stack(numbers).to(self._dtype)  # type: ignore[arg-type]
         return torch.tensor(numbers, dtype=self._dtype, device=self._sums.device)
+
+
+def _labels(prediction: Tensor) -> Tensor:
+    """Return the predicted classes of logits ``(N, K)`` or ``(N, 1)``, or of labels ``(N,)``."""
+    if prediction.ndim == 1:
+        return prediction
+    return prediction[:, 0] > 0 if prediction.shape[1] == 1 else prediction.argmax(1)

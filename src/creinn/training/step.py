@@ -90,10 +90,10 @@ class TrainStep:
         self._model.after_step()
 
     def is_finite(self) -> bool:
-        """Return whether the trained parameters and their averages are finite."""
-        averages = (value for state in self.optimizer.state.values() for value in state.values())
-        values = [tensor.isfinite().all() for tensor in (*self._parameters, *averages)]
-        return bool(torch.stack([value.cpu() for value in values]).all())
+        """Return whether the parameters and their mean squared gradients are finite."""
+        squares = [state["exp_avg_sq"] for state in self.optimizer.state.values()]
+        values = [tensor.isfinite().all() for tensor in (*self._parameters, *squares)]
+        return bool(torch.stack(values).all())
 
     def close(self) -> None:
         """Release all references to the process group.
