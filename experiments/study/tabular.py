@@ -1,17 +1,14 @@
 """Compare the estimator with MLPClassifier on the tables of scikit-learn.
 
-The tables are iris, wine, breast cancer and digits. The script uses stratified cross-validation
-with five folds and
-several seeds. ``CreINNClassifier`` has default options. ``MLPClassifier`` with scaled inputs runs
-with its default
-number of epochs (200) and with up to 2000 epochs. The output is log loss, accuracy and calibration
-error with 15 bins,
-as means over the seeds, and the comparison with the limits: a log loss of at most 1.15 times that
-of ``MLPClassifier``,
-an accuracy of at most one point less, and a calibration error below 0.05.
+The tables are iris, wine, breast cancer and digits, in stratified cross-validation with five folds
+and several seeds. ``CreINNClassifier`` has default options. ``MLPClassifier`` with scaled inputs
+runs with its default number of epochs (200) and with up to 2000 epochs. The output is log loss,
+accuracy and calibration error with 15 bins, as means over the seeds, and the comparison with the
+limits: a log loss of at most 1.15 times that of ``MLPClassifier``, an accuracy of at most one point
+less, and a calibration error below 0.05.
 
-The default options were chosen on generated tables and on the diabetes data of scikit-learn, not on
-these tables.
+The default options were chosen on generated tables, the diabetes data of scikit-learn and the
+diamonds of ggplot2, not on these tables.
 
     OMP_NUM_THREADS=1 python -m experiments.study.tabular --out results/study/tabular.json
 """
