@@ -57,9 +57,8 @@ TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new mod
 it is radii for creinn and nothing for creinn-d."""
 PATIENCE = """Number of epochs without a lower validation loss after which the training stops
 and the best weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
-RATE = (
-    "Initial learning rate of Adam. The default is 0.004 for ordinary networks on tables, or 0.001."
-)
+RATE = """Initial learning rate of Adam. The default is 0.001, or 0.002 to 0.004 for ordinary
+networks on tables."""
 BATCH = "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256."
 UNLABELLED = "Drop rows without a class. Otherwise they are an error."
 DEVICE = "Device: cpu, cuda, cuda:1, mps or auto."

@@ -67,8 +67,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         max_iter: The number of epochs. The default is 200, or 100 for interval networks.
         batch_size: The number of rows per step, at least two. The default grows with the data from
             64 to 256 (see :meth:`creinn.TrainConfig.for_rows`), or is 64 for interval networks.
-        learning_rate: The learning rate of Adam. The default is 0.004, less for batches of less
-            than 64 rows, and 0.001 for interval networks.
+        learning_rate: The learning rate of Adam. The default is 0.002 for a batch size of 64 and
+            grows with its square root, or is 0.001 for interval networks.
         dropout: The dropout rate of hidden layers; by default 0.1, or 0 for interval networks.
         class_weight: The weights of the classes in the loss. ``"balanced"`` is inversely
             proportional to the class frequencies.

@@ -6,7 +6,7 @@ The defaults are those of the paper (Section "Experiment setup") and of its auth
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, sqrt
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -21,8 +21,8 @@ class TrainConfig:
         batch_size: Rows per step and process; by default 64 to 256, depending on the number of
             rows (see :meth:`for_rows`). If the last batch has only one row, it is added to the
             previous batch, because batch norm needs two rows.
-        learning_rate: Initial learning rate of Adam. ``None`` is 0.004, or less in proportion for
-            batches of less than 64 rows; it suits small networks on tables.
+        learning_rate: Initial learning rate of Adam. ``None`` suits small networks on tables: it is
+            0.002 for 64 rows per batch, and grows with the square root of this number.
         train: ``"all"`` parameters, or ``"radii"``: the radii of the weights and biases, and the
             scale and shift of the radius in the batch norms.
         milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
@@ -109,14 +109,14 @@ class TrainConfig:
         Example:
             >>> [TrainConfig().for_rows(rows).batch_size for rows in (150, 5_000, 50_000)]
             [64, 128, 256]
-            >>> TrainConfig(learning_rate=None, batch_size=32).for_rows(50_000).learning_rate
-            0.002
+            >>> TrainConfig(learning_rate=None).for_rows(50_000).learning_rate
+            0.004
         """
         size, rate = self.batch_size, self.learning_rate
         if size is None:
             size = 128 if rows is None else min(256, max(64, 2 ** (rows // 32).bit_length() // 2))
         if rate is None:
-            rate = 4e-3 * min(1, size / 64)
+            rate = 2e-3 * sqrt(size / 64)
         return replace(self, batch_size=size, learning_rate=rate)
 
     def learning_rate_at(self, epoch: int) -> float:
