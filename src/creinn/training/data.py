@@ -316,8 +316,12 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
         >>> [len(batch) for batch in shuffled_batches(7, 3, seed=0)]
         [3, 4]
     """
-    sampler: Any = DistributedSampler(range(rows), world_size(), rank(), seed=seed)  # type: ignore
-    batches = list(torch.tensor(list(sampler)).split(batch_size))
+    if world_size() == 1:  # the order of the sampler, without a list
+        order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    else:
+        sampler: Any = DistributedSampler(range(rows), world_size(), rank(), seed=seed)  # type: ignore
+        order = torch.tensor(list(sampler))
+    batches = list(order.split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
@@ -92,8 +93,8 @@ class TrainStep:
     def is_finite(self) -> bool:
         """Return whether the parameters and their mean squared gradients are finite."""
         squares = [state["exp_avg_sq"] for state in self.optimizer.state.values()]
-        values = [tensor.isfinite().all() for tensor in (*self._parameters, *squares)]
-        return bool(torch.stack(values).all())
+        values = [tensor.detach() for tensor in (*self._parameters, *squares)]
+        return bool(get_total_norm(values, torch.inf).isfinite())
 
     def close(self) -> None:
         """Release all references to the process group.
