@@ -1,13 +1,14 @@
-"""The native product, built where a C++ compiler is; without one the package installs all the same, as pure Python.
+"""Build of the native kernel, which is optional: it needs a C++ compiler.
 
-Settings of the package are in pyproject.toml. ``python setup.py build_ext --inplace`` builds the library alone.
+The settings of the package are in pyproject.toml. ``python setup.py build_ext --inplace`` builds
+only the kernel.
 """
 
 from setuptools import Extension, setup
 
 FOLDER = "src/creinn/native"
 
-# OpenMP's functions are not linked: they are those of torch, which is loaded before, so that both share their threads.
+# OpenMP is not linked. The kernel uses the OpenMP of torch, which is loaded first, and its threads.
 setup(
     ext_modules=[
         Extension(
