@@ -17,6 +17,11 @@ import torch.distributed as dist
 import torch.utils._pytree as pytree
 from torch import Tensor
 
+if dist.is_available():
+    # If it is imported after a group is created, its default arguments keep the group alive, and a
+    # thread of the group can abort the process at exit. DistributedDataParallel imports it.
+    import torch.distributed.nn.functional
+
 T = TypeVar("T")
 SYNC_SECONDS = 0.5  # the time between two synchronizations of the host with the device
 _SINGLE_PROCESS = ContextVar("single_process", default=False)

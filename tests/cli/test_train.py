@@ -82,7 +82,7 @@ def test_output_and_files(run, table, tmp_path):
     ]
     options = yaml.safe_load((out / "train.yaml").read_text())
     assert options["members"] == 1
-    assert options["learning_rate"] == 0.001
+    assert options["learning_rate"] == 0.002
     assert options["drop"] == ["key"]
 
 
