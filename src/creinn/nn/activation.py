@@ -1,8 +1,7 @@
 """Activation functions, which return the exact range over each interval.
 
-A monotone function is applied to both bounds. GELU, SiLU, Mish and Hardswish have one minimum.
-The smallest value is attained at the point of the interval that is nearest to the minimum, and the
-largest value at one of the bounds.
+A monotone function is applied to both bounds. GELU, SiLU, Mish and Hardswish have one minimum: the
+smallest value is at the point of the interval nearest to it, and the largest at one of the bounds.
 """
 
 import math
@@ -17,15 +16,15 @@ from creinn.numerics import relu_
 
 
 class _Activation(torch.nn.Module):
-    """Mixin that disables ``inplace``, because intervals can share their tensors."""
+    """Mixin without ``inplace``, because intervals can share their tensors."""
 
     inplace = property(lambda self: False, lambda self, value: None)
 
 
 class _Monotone(_Activation):
-    """Mixin for a function that is monotone and non-decreasing."""
+    """Mixin for a non-decreasing function."""
 
-    _nonnegative: bool | None = None  # whether the result is >= 0; None for the flag of the input
+    _nonnegative: bool | None = None  # whether the result is >= 0; None: as the input
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the function to both bounds; the result is NaN for infinite bounds."""
@@ -36,13 +35,12 @@ class _Monotone(_Activation):
         if x.is_point:
             return Interval._of_point(result, nonnegative)
         lower, upper = Interval._of_bounds(result)._pair
-        # Vectorized and scalar instructions can return different results for equal bounds.
-        upper = torch.where(upper < lower, lower, upper)
-        return Interval._of_parts(lower, upper, nonnegative)
+        # Vectorized and scalar instructions can differ for equal bounds.
+        return Interval._of_parts(lower, torch.where(upper < lower, lower, upper), nonnegative)
 
 
 class _Valley(_Activation):
-    """Mixin for a function with one minimum at ``_bottom``, which is ``>= 0`` for ``x >= 0``."""
+    """Mixin for a function with one minimum at ``_bottom < 0`` that is ``>= 0`` for ``x >= 0``."""
 
     _bottom: float
 
@@ -53,13 +51,13 @@ class _Valley(_Activation):
             return Interval._of_point(function(x.lower), x.nonnegative)
         bottom = torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper)
         at_lower, at_upper, least = function(x.lower), function(x.upper), function(bottom)
-        # Because of rounding, the value at a bound can be smaller than the computed minimum.
+        # Rounding can make the value at a bound smaller than the computed minimum.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
         return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
 
 
 class _ReLU(torch.autograd.Function):
-    """Version of :func:`relu_` that is not in place and only saves its result."""
+    """Differentiable :func:`relu_`, not in place, that saves only its result."""
 
     generate_vmap_rule = True
 
@@ -75,7 +73,6 @@ class _ReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Return the gradient, which depends on the number of positive bounds."""
         center, radius = ctx.saved_tensors[0].unbind(1)
         of_center, of_radius = gradient.unbind(1)
         half = (of_center + of_radius) * center.sign() / 2  # 0 if no bound is positive
@@ -84,12 +81,12 @@ class _ReLU(torch.autograd.Function):
 
 
 class ReLU(_Monotone, torch.nn.ReLU):
-    """Interval version of ``torch.nn.ReLU``; never in place."""
+    """Interval version of ``torch.nn.ReLU``."""
 
     _nonnegative = True
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Apply ReLU to the center and the radius if they are stored, else to the bounds."""
+        """Apply ReLU to the bounds, or to the center and the radius if they are stored."""
         x = as_interval(x)
         if x.is_point or x.ndim < 2 or not x.has_center_radius:
             return super().forward(x)
@@ -111,7 +108,7 @@ class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope)
         if not negative_slope >= 0:
-            raise ValueError(f"LeakyReLU needs a slope >= 0, got {negative_slope=}.")
+            raise ValueError(f"LeakyReLU needs negative_slope >= 0, got {negative_slope}.")
 
 
 class ELU(_Monotone, torch.nn.ELU):
@@ -119,15 +116,15 @@ class ELU(_Monotone, torch.nn.ELU):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         if not alpha >= 0:
-            raise ValueError(f"ELU needs alpha >= 0, got {alpha=}.")
+            raise ValueError(f"ELU needs alpha >= 0, got {alpha}.")
         super().__init__(alpha)
 
 
 class Softplus(_Monotone, torch.nn.Softplus):
     r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
 
-    The function of torch returns :math:`x` if :math:`\beta x` is above the threshold :math:`t`. Its
-    range includes both sides of this jump from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`.
+    If :math:`\beta x` is above the threshold :math:`t`, torch returns :math:`x`. The range includes
+    both sides of this jump from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`.
 
     Example:
         >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))  # at 0.4 from 0.4254 to 0.4
@@ -145,10 +142,11 @@ class Softplus(_Monotone, torch.nn.Softplus):
         x, y = as_interval(x), super().forward(x)
         if y.is_point:
             return y
-        across = (x.lower * self.beta <= self.threshold) & (x.upper * self.beta > self.threshold)
-        before = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
-        lower = torch.where(across, y.lower.clamp_max(self.threshold / self.beta), y.lower)
-        upper = torch.where(across, y.upper.clamp_min(before / self.beta), y.upper)
+        beta, threshold = self.beta, self.threshold
+        across = (x.lower * beta <= threshold) & (x.upper * beta > threshold)
+        before = max(threshold, 0.0) + math.log1p(math.exp(-abs(threshold)))
+        lower = torch.where(across, y.lower.clamp_max(threshold / beta), y.lower)
+        upper = torch.where(across, y.upper.clamp_min(before / beta), y.upper)
         return Interval._of_parts(lower, upper, y.nonnegative)
 
 

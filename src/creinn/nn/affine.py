@@ -1,8 +1,8 @@
 """Interval linear layers and convolutions, with the arguments of ``torch.nn``.
 
-The parameters ``weight`` and ``bias`` of a layer are the centers, so that the state dict of an
-ordinary layer can be loaded. The parameters ``weight_radius`` and ``bias_radius`` are the radii,
-which must be >= 0 (Section "Training procedure").
+The parameters ``weight`` and ``bias`` are the centers, so that the state dict of an ordinary layer
+can be loaded. The radii are ``weight_radius`` and ``bias_radius``, which must be >= 0 (Section
+"Training procedure").
 """
 
 from typing import Any
@@ -23,19 +23,19 @@ Slices = tuple[Any, ...]
 class IntervalParameters(torch.nn.Module):
     """Mixin that adds radii and the initialization of the paper to a torch layer.
 
-    The centers have Glorot's uniform distribution, the radii its absolute value, and the biases are
-    ``[0, 0]``.
+    The centers have Glorot's uniform distribution, the radii its absolute value, and all biases are
+    zero.
     """
 
     weight: Tensor
     bias: Tensor | None
     weight_radius: Parameter
     bias_radius: Parameter | None
-    _crops = True  # whether a convolution to one pixel is computed as a matrix product
+    _crops = True  # whether a convolution to one pixel becomes a matrix product
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize the parameters; the constructor of torch calls this to create the radii."""
+        """Initialize the parameters; the constructor of torch calls this method."""
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
@@ -66,7 +66,7 @@ class IntervalParameters(torch.nn.Module):
         return {name: radius for name, radius in parameters if name.endswith("_radius")}
 
     def center_of(self, name: str) -> Tensor:
-        """Return the center that belongs to the radius parameter ``name``."""
+        """Return the center for the radius parameter ``name``."""
         return self.bias if name == "bias_radius" and self.bias is not None else self.weight
 
     @torch.no_grad()
@@ -77,24 +77,23 @@ class IntervalParameters(torch.nn.Module):
 
     def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
         """Return the output for a batch; ``window`` selects a part of the kernel."""
-        weights: list[Tensor] = [self.weight, self.weight_radius]
+        center, radius = self.weight, self.weight_radius
         if window is not ...:
-            weights = [t[(..., *window)].flatten(1) for t in weights]
-        return interval_affine(operation, x, weights[0], weights[1], self._biases())
+            center, radius = (t[(..., *window)].flatten(1) for t in (center, radius))
+        return interval_affine(operation, x, center, radius, self._biases())
 
     def _check_features(self, x: Interval, dim: int, count: int) -> None:
         if x.ndim < -dim or x.shape[dim] != count:
-            raise ValueError(
-                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape "
-                f"{tuple(x.shape)}."
-            )
+            expected = f"{count} features in dimension {dim}"
+            name, shape = type(self).__name__, tuple(x.shape)
+            raise ValueError(f"{name} expects {expected}, got shape {shape}.")
 
 
 @torch.no_grad()
 def project_(module: torch.nn.Module) -> torch.nn.Module:
     """Clamp the radii of a module to ``>= 0``, and relative radii to values below 1, in place.
 
-    The paper does this after each step of the optimizer. The intervals are valid without this call,
+    The paper does this after each step of the optimizer. The intervals are valid without it,
     because the forward pass clamps the radii too.
     """
     for layer in module.modules():
@@ -118,7 +117,7 @@ def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
 class Linear(IntervalParameters, torch.nn.Linear):
     r"""Interval version of ``torch.nn.Linear``, with weights :math:`[c - r,\, c + r]`.
 
-    The bounds are sound for all inputs. They are exact for points and for non-negative intervals.
+    The bounds are sound, and exact for points and non-negative intervals.
 
     Example:
         >>> layer = Linear(1, 1)
@@ -138,7 +137,7 @@ class Linear(IntervalParameters, torch.nn.Linear):
 
 
 class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
-    """Convolution with interval weights and the arguments of torch."""
+    """Convolution with interval weights."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the convolution to ``(N, in_channels, ...)`` or ``(in_channels, ...)``."""
@@ -156,7 +155,7 @@ class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
         return y if x.ndim == self.weight.ndim else y.squeeze(0)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
-        """Return the convolution and its input, padded unless the padding is symmetric zeros."""
+        """Return the convolution and its input, padded except for symmetric zeros."""
         sides = self._reversed_padding_repeated_twice
         before, after = sides[::2][::-1], sides[1::2][::-1]
         if self.padding_mode != "zeros" or before != after:
@@ -169,8 +168,8 @@ class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
     """Return the overlap of kernel and image, as slices, if the output has one pixel.
 
-    The convolution is then a matrix product over these pixels, which is several times faster. The
-    result is None for other outputs, for groups, and for padding other than zeros.
+    The convolution is then a matrix product, which is several times faster. The result is None for
+    larger outputs, for groups, and for padding other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))

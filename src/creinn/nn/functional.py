@@ -1,9 +1,8 @@
 """Functions of torch for intervals.
 
-The input is an :class:`Interval` or a tensor, and the output has the same type. For intervals, the
-result is the exact range. :data:`TARGETS` and :data:`METHODS` contain the names in torch, so that
-``torch.relu(x)`` and ``x.relu()`` call these functions. The graph of a saved network contains only
-layers and :data:`FUNCTIONS`.
+The output has the type of the input, and is the exact range for intervals. ``torch.relu(x)`` and
+``x.relu()`` call these functions; see :data:`TARGETS` and :data:`METHODS`. The graph of a saved
+network contains only layers and :data:`FUNCTIONS`.
 """
 
 import functools
@@ -40,7 +39,7 @@ _NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_
 
 
 def _layered(layer: Any, make: Callable[..., torch.nn.Module] | None = None) -> Callable[..., Any]:
-    """Return the function of a layer; its attribute ``layer`` builds the layer."""
+    """Return the function of a layer, with the attribute ``layer``."""
     make = make or layer
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
@@ -56,7 +55,7 @@ def _layered(layer: Any, make: Callable[..., torch.nn.Module] | None = None) -> 
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
-    """Return the function that calls a method of tensors and intervals."""
+    """Return a function that calls a method of tensors and intervals."""
     method = method or name
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
@@ -135,13 +134,13 @@ OPERANDS: dict[str, frozenset[str]] = {
     **{name: frozenset({"tensors"}) for name in ("cat", "stack")},
     "floordiv": frozenset(),  # only for sizes
 }
-"""The arguments of each function that are values; the others are constants or sizes."""
+"""The arguments of each function that are values, not constants or sizes."""
 
 ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
-"""The functions that also accept sizes."""
+"""Functions that also accept sizes."""
 
 TO_SIZES = frozenset({"size", "ndim"})
-"""The functions that return sizes."""
+"""Functions that return sizes."""
 
 _OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # differ from those of torch.nn.functional
 _ALIASES: dict[Any, str] = {
@@ -161,7 +160,7 @@ TARGETS: dict[Callable[..., Any], str] = {
     **_ALIASES,
     **_AUGMENTED,
 }
-"""The supported functions of torch, with the names of their interval versions."""
+"""Functions of torch and the names of their interval versions."""
 
 _SAME = """relu sigmoid tanh flatten reshape unsqueeze squeeze permute transpose contiguous size
 add sub mul neg mean sum"""
@@ -170,17 +169,17 @@ METHODS: dict[str, str] = {
     **{"view": "reshape", "dim": "ndim", "div": "truediv"},
     **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
 }
-"""The supported methods of tensors, with the names of their interval versions."""
+"""Methods of tensors and the names of their interval versions."""
 
 REBOUND: frozenset[Any] = frozenset(_AUGMENTED)
-"""The operators such as ``+=``, which do not change an interval."""
+"""Operators such as ``+=``, which do not change an interval."""
 
 INPLACE: frozenset[Any] = REBOUND | {torch.relu_, *(name for name in METHODS if name[-1] == "_")}
-"""The functions and methods that change their first argument."""
+"""Functions and methods that change their first argument."""
 
 
 def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
-    """Return the interval version of ``target``, which can be in place."""
+    """Return the interval version of a target, which can be in place."""
 
     @functools.wraps(FUNCTIONS[name])
     def function(*args: Any, **kwargs: Any) -> Any:

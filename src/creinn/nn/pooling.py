@@ -32,7 +32,7 @@ class Identity(torch.nn.Identity):
 
 
 class _LinearMap(torch.nn.Module):
-    """Mixin for linear layers with weights ``>= 0``, such as padding and averages."""
+    """Mixin for linear layers with weights ``>= 0``."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the layer to the bounds, or to the center and the radius."""
@@ -60,7 +60,7 @@ class AvgPool2d(_LinearMap, torch.nn.AvgPool2d):
 
 
 class _Maximum(torch.nn.Module):
-    """Mixin for max pooling without indices, because they can differ between the bounds."""
+    """Mixin for max pooling without indices, which can differ between the bounds."""
 
     __constants__: list[str]
     _pool: Callable[..., Any]
@@ -68,12 +68,13 @@ class _Maximum(torch.nn.Module):
 
     def _set_return_indices(self, value: bool) -> None:
         if value:
-            raise ValueError(f"{type(self).__name__} cannot return the indices of both bounds.")
+            name = type(self).__name__
+            raise ValueError(f"{name} cannot return indices. Use return_indices=False.")
 
     return_indices = property(lambda self: False, _set_return_indices)
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Pool both bounds; the result is NaN if one of them is infinite."""
+        """Pool both bounds; the result is NaN for infinite bounds."""
         x = as_interval(x)
         if not x.nonnegative:
             x = x.map_monotone(lambda t: torch.add(t, t, alpha=0))
@@ -89,14 +90,13 @@ class _Maximum(torch.nn.Module):
 
 
 class _Maxima(torch.autograd.Function):
-    """Max pooling that saves the indices of the maxima, as int32, instead of its input."""
+    """Max pooling that saves indices as int32, instead of its input."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, pool: Callable[[Tensor], Any], dims: int) -> tuple[Tensor, Tensor]:
-        maxima, indices = pool(x)
-        return maxima, indices
+    def forward(x: Tensor, pool: Callable[[Tensor], Any], dims: int) -> Any:
+        return pool(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -125,10 +125,10 @@ AdaptiveMaxPool2d = _max_pool(torch.nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d)
 
 
 class _Dropout(torch.nn.Module):
-    """Mixin for dropout with the same mask for both bounds; a dropped unit is ``[0, 0]``."""
+    """Mixin for dropout with the same mask for both bounds."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Drop the same units of both bounds; in eval mode this is the identity."""
+        """Replace random units by ``[0, 0]`` in training mode."""
         x = as_interval(x)
         if not self.training or self.p == 0:
             return x
