@@ -93,29 +93,29 @@ class Interval:
     # Constructors without checks.
 
     @classmethod
-    def _of(cls, parts: Any, bounds: Any, center_radius: Any, nonnegative: bool) -> "Interval":
+    def _of_parts(cls, lower: Any, upper: Any, nonnegative: bool = False) -> "Interval":
         self = cls.__new__(cls)
-        self._parts, self._bounds, self._center_radius = parts, bounds, center_radius
+        self._parts, self._bounds, self._center_radius = (lower, upper), None, None
         self.is_point, self.nonnegative = False, nonnegative
         return self
 
     @classmethod
-    def _of_parts(cls, lower: Any, upper: Any, nonnegative: bool = False) -> "Interval":
-        return cls._of((lower, upper), None, None, nonnegative)
-
-    @classmethod
     def _of_point(cls, value: Tensor, nonnegative: bool = False) -> "Interval":
-        self = cls._of((value, value), None, None, nonnegative)
+        self = cls._of_parts(value, value, nonnegative)
         self.is_point = True
         return self
 
     @classmethod
     def _of_bounds(cls, bounds: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._of(None, bounds, None, nonnegative)
+        self = cls._of_parts(None, None, nonnegative)
+        self._parts, self._bounds = None, bounds
+        return self
 
     @classmethod
     def _of_center_radius(cls, center_radius: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._of(None, None, center_radius, nonnegative)
+        self = cls._of_parts(None, None, nonnegative)
+        self._parts, self._center_radius = None, center_radius
+        return self
 
     def _assign(self, other: "Interval") -> "Interval":
         """Take the value of ``other`` without a change of tensors."""
@@ -141,7 +141,7 @@ class Interval:
 
     @property
     def has_center_radius(self) -> bool:
-        """Whether the center and the radius are stored."""
+        """Whether center and radius are stored."""
         return self._center_radius is not None
 
     @property

@@ -1,9 +1,9 @@
 """Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022).
 
-The weights of the last layer are Gaussian and independent, so the distribution of the logits is
-Gaussian without an approximation. The KL divergence in the loss is the one of the logits at context
-points. There are three differences from the paper: only the last layer is random, batch norm is in
-eval mode at the context points, and the training batch is not added to the context points.
+The weights of the last layer are Gaussian and independent, so the logits are exactly Gaussian. The
+KL divergence in the loss is the one of the logits at context points. There are three differences
+from the paper: only the last layer is random, batch norm is in eval mode at the context points, and
+the training batch is not added to them.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from creinn.distance.class_statistics import Sample
 from creinn.numerics import check_integers, safe_sqrt
 
 JITTER = 1e-4
-"""Fraction of the prior variance that is added to both covariances to make them regular."""
+"""Fraction of the prior variance that is added to both covariances."""
 
 
 class FSVI(BNN):
@@ -33,14 +33,13 @@ class FSVI(BNN):
     Args:
         network: A module that returns logits and ends in a ``Linear`` layer, whose parameters are
             the means.
-        samples: The number of functions that are sampled for a prediction.
-        context: The source of the context points: ``"train"`` for the training inputs, or a
-            tensor of inputs. It may be None if the model is not trained.
-        context_points: The number ``M`` of context points at each step.
-        prior_std: The standard deviation of the logits under the prior. They are independent and
-            have the mean zero.
-        **options: Other arguments of :class:`creinn.baselines.BNN`. The parameters of the batch
-            norm are not random.
+        samples: Number of functions that are sampled for a prediction.
+        context: Source of the context points: ``"train"`` for the training inputs, or a tensor of
+            inputs. It may be None if the model is not trained.
+        context_points: Number ``M`` of context points at each step.
+        prior_std: Standard deviation of the logits under the prior, which are independent with mean
+            zero.
+        **options: Other arguments of :class:`creinn.baselines.BNN`.
     """
 
     def __init__(
@@ -60,14 +59,14 @@ class FSVI(BNN):
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
-        """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
+        """Initialize the deviations; the fan-in of a bias is the number of outputs."""
         self.rho = torch.nn.ParameterList(
             torch.full_like(p, initial_rho(p[0].numel() if p.ndim > 1 else len(p)))
             for p in find_logits_layer(self.network).parameters()
         )
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor; ``context`` is None if it is a tensor."""
+        """Return the arguments of the constructor, with None for a tensor ``context``."""
         _, *names = inspect.signature(BNN).parameters
         return {
             **{name: getattr(self, name) for name in names},
@@ -90,11 +89,12 @@ class FSVI(BNN):
         if isinstance(self.context, str):
             self._pool = sample.rows()
 
-    def draw_logits(self, x: Tensor, count: int) -> Tensor:
-        """Return samples of the logits ``(count, N, K)``, which are independent between rows."""
+    def normed_logits(self, x: Tensor) -> Tensor:
+        """Return samples of the logits ``(S, N, K)``, which are independent between rows."""
         features, logits = last_layer(self.network, x, len(self.rho) == 2)
         std = safe_sqrt(features.square() @ self._variances().T)
-        return logits + std * std.new_empty((count, *std.shape)).normal_()
+        noise = std.new_empty((1 if self.training else self.samples, *std.shape)).normal_()
+        return torch.stack([self.norm(drawn) for drawn in logits + std * noise])
 
     def kl(self) -> Tensor:
         """Return the KL divergence at new context points."""
@@ -104,7 +104,7 @@ class FSVI(BNN):
         """Return ``context_points`` random inputs."""
         if self._pool is None:
             raise RuntimeError(
-                "The model has no context points. Pass context= to the constructor, or call "
+                "FSVI has no context points. Pass context=, or call "
                 "model.before_training(batches, epochs)."
             )
         chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)

@@ -22,7 +22,7 @@ CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
 """All classes that can be saved, by name."""
 
 SOUND_RADII = 0.01
-"""Scale of the initial radii in sound mode, without which the credal sets would be vacuous."""
+"""Scale of the initial radii in sound mode, which avoids vacuous credal sets."""
 
 
 def build_classifier(
@@ -33,7 +33,7 @@ def build_classifier(
     Args:
         method: An entry of :data:`creinn.classifier.methods.METHODS`.
         architecture: A function of the layer family.
-        **options: Arguments of the classifier in place of those of the method.
+        **options: Arguments of the classifier that replace those of the method.
 
     Example:
         >>> from creinn.classifier.methods import METHODS
@@ -48,5 +48,5 @@ def build_classifier(
 
 
 def build_ensemble(method: Method, members: Sequence[Any], **options: Any) -> Any:
-    """Return the ensemble of several classifiers of one method."""
+    """Return the ensemble of classifiers of one method."""
     return (Ensemble if method.is_credal else DeepEnsemble)(members, **options)

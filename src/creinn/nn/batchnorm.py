@@ -17,7 +17,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval, stack_parts
 from creinn.numerics import magnitude, widen
@@ -73,13 +72,14 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return Interval._of_center_radius(self._as_one(x.center_radius, by_batch, share))
         center, radius = x.center_radius.unbind(1)
         if self.mode == "paper":
-            radius = magnitude(self._batch_norm(radius, self._half(of_radius=True), share))
+            radius = magnitude(self._batch_norm(radius, self._half(of_radius=True), True, share)[0])
         elif self.mode == "scaled":
             radius = self._scaled(radius, share)
         else:
             radius = self._like_the_center(radius, center)
         half = self._half(of_radius=False, detach=frozen)
-        center = self._batch_norm(center, half, share, by_batch=not frozen or half[-1] is None)
+        by_batch = not frozen or self.running_var is None
+        center = self._batch_norm(center, half, by_batch, share)[0]
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
@@ -117,20 +117,17 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _as_one(self, center_radius: Tensor, by_batch: bool, share: float) -> Tensor:
         """Apply one batch norm to center and radius, and the absolute value in paper mode."""
-        weight, bias, mean, variance = self._packed()
-        if by_batch and share == 0:
-            mean = variance = None
-        result, batch_mean, inverse = torch.native_batch_norm(
-            center_radius.flatten(1, 2), weight, bias, mean, variance, by_batch, share, self.eps
-        )
+        packed, rows = self._packed(), center_radius.flatten(1, 2)
+        result, mean, inverse = self._batch_norm(rows, packed, by_batch, share)
         result = result.unflatten(1, (2, -1))
         if self.mode != "paper":
             return result
+        weight, bias, running_mean, running_var = packed
         if not by_batch:
-            batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
+            mean, inverse = running_mean, torch.rsqrt(running_var + self.eps)
         scale, shift = (
             _per_channel(t.detach()[self.num_features :], center_radius[:, 0])
-            for t in _affine_map(batch_mean, inverse, weight, bias)
+            for t in _affine_map(mean, inverse, weight, bias)
         )
         positive: Tensor = _PositiveRadius.apply(result, center_radius, scale, shift)
         return positive
@@ -147,16 +144,16 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         """Return the weight, bias, mean and variance of the center or the radius."""
         half = slice(self.num_features, None) if of_radius else slice(self.num_features)
         tensors = (getattr(self, name) for name in _TENSORS)
-        tensors = (t.detach() if detach and t is not None else t for t in tensors)
-        return [None if t is None else t[half] for t in tensors]
+        halves = (None if t is None else t[half] for t in tensors)
+        return [t.detach() if detach and t is not None else t for t in halves]
 
     def _batch_norm(
-        self, x: Tensor, tensors: Sequence[Any], share: float, by_batch: bool = True
-    ) -> Tensor:
-        weight, bias, mean, variance = tensors
+        self, x: Tensor, tensors: Sequence[Any], by_batch: bool, share: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output, and the mean and the inverse deviation of the batch."""
         if by_batch and share == 0:
-            mean = variance = None
-        return batch_norm(x, mean, variance, weight, bias, by_batch, share, self.eps)
+            tensors = *tensors[:2], None, None
+        return torch.native_batch_norm(x, *tensors, by_batch, share, self.eps)
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
         """Scale the radius by its mean square, which is computed in float32 or float64."""
@@ -183,24 +180,23 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return radius * _per_channel(scale, radius)
 
     def _check_shape(self, x: Interval, by_batch: bool) -> None:
-        name, shape = type(self).__name__, tuple(x.shape)
+        expected = None
         if x.ndim not in self._dims:
-            raise ValueError(f"{name} expects {self._dims} dimensions, got shape {shape}.")
-        if shape[1] != self.num_features:
-            raise ValueError(f"{name} expects {self.num_features} channels, got shape {shape}.")
-        if by_batch and x.shape.numel() == shape[1]:
-            raise ValueError(
-                f"{name} needs more than one value for each channel in training, got shape "
-                f"{shape}. Use more rows, or call eval()."
-            )
+            expected = f"{self._dims} dimensions"
+        elif x.shape[1] != self.num_features:
+            expected = f"{self.num_features} channels"
+        elif by_batch and x.shape.numel() == self.num_features:
+            expected = "several values per channel in training (use more rows, or eval())"
+        if expected is not None:
+            name = type(self).__name__
+            raise ValueError(f"{name} expects {expected}, got shape {tuple(x.shape)}.")
 
     def set_mode(self, mode: Mode) -> None:
         r"""Change the mode in place, without a change of the center.
 
-        Sound mode removes the parameters and the statistics of the radius. From sound mode, and
-        from scaled to paper mode, the output in eval mode does not change. From paper to scaled
-        mode, the mean square of the radii does not change. Initial values are replaced by those of
-        the new mode.
+        Sound mode removes the parameters and statistics of the radius. From sound mode, and from
+        scaled to paper mode, the output in eval mode does not change. From paper to scaled mode,
+        the mean square of the radii does not change. Initial values become those of the new mode.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.
