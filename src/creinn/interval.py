@@ -1,7 +1,7 @@
 r"""Tensors of closed intervals :math:`[\underline a, \overline a]`.
 
-An :class:`Interval` is the input and the output of the layers in :mod:`creinn.nn` (Section
-"Interval neural networks" of Wang et al.; (forward_inn)). The bounds are not rounded outwards.
+They are the inputs and outputs of the layers in :mod:`creinn.nn` (Section "Interval neural
+networks" of Wang et al.; (forward_inn)). The bounds are not rounded outwards.
 """
 
 import inspect
@@ -42,12 +42,12 @@ class Interval:
     and ``nonnegative`` (they are known to be ``>= 0``).
 
     Args:
-        lower: Lower bounds, as a floating tensor or an argument of ``torch.as_tensor``.
+        lower: Lower bounds, a floating tensor or an argument of ``torch.as_tensor``.
         upper: Upper bounds of the same shape, dtype and device.
 
     Raises:
         ValueError: If the tensors do not match, a bound is not finite, or ``lower > upper``.
-        TypeError: If the dtype is not a floating dtype.
+        TypeError: If a dtype is not floating.
 
     Example:
         >>> x = Interval(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.5]))
@@ -60,8 +60,8 @@ class Interval:
     __slots__ = ("_bounds", "_center_radius", "_parts", "is_point", "nonnegative")
 
     _parts: Any  # lower and upper, or None
-    _bounds: Tensor | None  # (N, 2, C, ...)
-    _center_radius: Tensor | None  # (N, 2, C, ...); rounding can make the radius negative
+    _bounds: Tensor | None
+    _center_radius: Tensor | None  # rounding can make the radius negative
     is_point: bool
     nonnegative: bool
 
@@ -86,7 +86,7 @@ class Interval:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the interval version of a torch function, or raise a ``TypeError``."""
         if func not in ON_INTERVALS:
-            known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
+            known = ", ".join(sorted({version.__name__ for version in ON_INTERVALS.values()}))
             raise TypeError(f"{func.__name__!r} does not support intervals. Use one of {known}.")
         return ON_INTERVALS[func](*args, **(kwargs or {}))
 
@@ -118,7 +118,7 @@ class Interval:
         return self
 
     def _assign(self, other: "Interval") -> "Interval":
-        """Take the value of ``other`` without a change of tensors."""
+        """Take the tensors of ``other``."""
         for name in Interval.__slots__:
             setattr(self, name, getattr(other, name))
         return self
@@ -127,14 +127,14 @@ class Interval:
 
     @property
     def bounds(self) -> Tensor:
-        """Both bounds in one tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
+        """Both bounds in a tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
         if self._bounds is None:
             self._bounds = stack_parts(*self._pair)
         return self._bounds
 
     @property
     def center_radius(self) -> Tensor:
-        """Center and radius in one tensor, as in :attr:`bounds`."""
+        """Center and radius in a tensor, as in :attr:`bounds`."""
         if self._center_radius is None:
             self._center_radius = stack_parts(self.center, self.radius)
         return self._center_radius
@@ -188,7 +188,7 @@ class Interval:
 
     @property
     def _any(self) -> Tensor:
-        """A tensor with the shape of the interval."""
+        """A tensor of the same shape."""
         return self._select(0) if self.has_center_radius else self.lower
 
     shape: torch.Size = _attribute("shape")
@@ -226,12 +226,12 @@ class Interval:
     ) -> "Interval":
         """Apply a function that is non-decreasing in each element.
 
-        ``nonnegative`` is the flag of the result; the default is the flag of the input.
+        By default, the flag ``nonnegative`` does not change.
         """
-        keep = self.nonnegative if nonnegative is None else nonnegative
+        nonnegative = self.nonnegative if nonnegative is None else nonnegative
         if self.is_point:
-            return Interval._of_point(function(self.lower), keep)
-        return Interval._of_parts(function(self.lower), function(self.upper), keep)
+            return Interval._of_point(function(self.lower), nonnegative)
+        return Interval._of_parts(function(self.lower), function(self.upper), nonnegative)
 
     def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
         """Apply a non-decreasing function of rows in one call.
@@ -271,7 +271,7 @@ class Interval:
     def __getitem__(self, index: Any) -> "Interval":
         return self.map_monotone(lambda t: t[index])
 
-    # Arithmetic. The result is the exact range for independent operands.
+    # Arithmetic: the exact range for independent operands.
 
     def __neg__(self) -> "Interval":
         if self.is_point:
@@ -351,15 +351,12 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 def stack_axis(ndim: int) -> int:
-    """Return the axis of the two bounds in a packed tensor."""
+    """Return the axis of the bounds in a packed tensor."""
     return 1 if ndim >= 2 else 0
 
 
 def stack_parts(first: Tensor, second: Tensor) -> Tensor:
-    """Stack two bounds, or a center and a radius, in a packed tensor.
-
-    The result is contiguous, because oneDNN corrupts memory in other memory formats.
-    """
+    """Pack two tensors; contiguous, because oneDNN corrupts memory in other formats."""
     return torch.stack((first, second), stack_axis(first.ndim)).contiguous()
 
 

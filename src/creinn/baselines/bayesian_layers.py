@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import Parameter
 
@@ -22,7 +22,7 @@ INITIAL_STD = 0.05
 """Initial standard deviation of a weight, times the root of the fan-in; 9 % of that of torch."""
 
 
-class GaussianWeights(torch.nn.Module):
+class GaussianWeights(nn.Module):
     """Mixin that adds standard deviations to the parameters of a torch layer."""
 
     weight: Tensor
@@ -49,7 +49,7 @@ class GaussianWeights(torch.nn.Module):
 
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Apply the layer with other parameters."""
-        if isinstance(self, torch.nn.Linear):
+        if isinstance(self, nn.Linear):
             return F.linear(x, weight, bias)
         return self._conv_forward(x, weight, bias)  # type: ignore[operator]
 
@@ -94,7 +94,7 @@ class Flipout(GaussianWeights):
         return mean + self.affine(x * self._signs(x), weight, bias) * self._signs(mean)
 
     def _signs(self, x: Tensor) -> Tensor:
-        spatial = 0 if isinstance(self, torch.nn.Linear) else self.weight.ndim - 2
+        spatial = 0 if isinstance(self, nn.Linear) else self.weight.ndim - 2
         shape = x.shape[: x.ndim - spatial] + (1,) * spatial
         return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(0.5).mul_(2).sub_(1)
 
@@ -103,7 +103,7 @@ class LayerFamily:
     """``Linear`` and ``Conv1d`` to ``Conv3d`` with a mixin, and other layers of torch."""
 
     def __init__(self, name: str, mixin: type[GaussianWeights]) -> None:
-        for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
+        for kind in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d):
             layer = type(kind.__name__, (mixin, kind), {"__doc__": mixin.__doc__})
             layer.__module__, layer.__qualname__ = __name__, f"{name}.{kind.__name__}"
             setattr(self, kind.__name__, layer)

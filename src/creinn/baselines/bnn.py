@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.bayesian_layers import GaussianWeights
 from creinn.baselines.predictive import Predictive
@@ -33,7 +33,7 @@ class BNN(SNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         samples: int = 10,
         prior_std: float = 1.0,
         kl_weight: float = 1.0,
@@ -96,7 +96,7 @@ class BNN(SNN):
         loss = super().loss(prediction, target, weight)
         return loss + self.current_kl_weight() * self.kl() if self.training else loss
 
-    def _check_network(self, network: torch.nn.Module, x: Any) -> None:
+    def _check_network(self, network: nn.Module, x: Any) -> None:
         device = next(self.parameters()).device
         # The check does not change the samples of later predictions.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

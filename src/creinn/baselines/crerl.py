@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Classifier, Labelled, common_classes, evaluating
@@ -66,14 +66,14 @@ class CreRL(Classifier):
         self.alpha, self.tilt = check_share("alpha", alpha), tilt
         self.learning_rate, self.passes = learning_rate, passes
         self.num_classes = common_classes(members)
-        self.members = torch.nn.ModuleList(members)
+        self.members = nn.ModuleList(members)
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self._take_mode_of_members()
 
     @classmethod
     def from_options(cls, content: Any, **options: Any) -> "CreRL":
         """Build an ensemble from its members, or from a network and the number of ``members``."""
-        if isinstance(content, torch.nn.Module):
+        if isinstance(content, nn.Module):
             norm, count = options.pop("logit_norm", False), options.pop("members", 8)
             content = [SNN(copy.deepcopy(content), logit_norm=norm) for _ in range(count)]
         return cls(content, **options)

@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.snn import SNN, predict_logits
 from creinn.classifier.base import Labelled, evaluating
@@ -44,7 +44,7 @@ class EffCre(SNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         alpha: float = 0.95,
         num_logits: int | None = None,
         logit_norm: bool = False,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.bayesian_layers import initial_rho
 from creinn.baselines.bnn import BNN
@@ -44,7 +44,7 @@ class FSVI(BNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         samples: int = 10,
         context: Literal["train"] | Tensor | None = "train",
         context_points: int = 32,
@@ -60,7 +60,7 @@ class FSVI(BNN):
 
     def _start_posterior(self) -> None:
         """Initialize the deviations; the fan-in of a bias is the number of outputs."""
-        self.rho = torch.nn.ParameterList(
+        self.rho = nn.ParameterList(
             torch.full_like(p, initial_rho(p[0].numel() if p.ndim > 1 else len(p)))
             for p in find_logits_layer(self.network).parameters()
         )
@@ -128,7 +128,7 @@ class FSVI(BNN):
             features, logits = last_layer(self.network, x, len(self.rho) == 2)
             mean = self.norm(logits).T
         covariance = torch.einsum("md,kd,nd->kmn", features, self._variances(), features)
-        if isinstance(self.norm, torch.nn.BatchNorm1d):
+        if isinstance(self.norm, nn.BatchNorm1d):
             assert self.norm.running_var is not None
             scale = self.norm.weight * (self.norm.running_var + self.norm.eps).rsqrt()
             covariance = scale.square().view(-1, 1, 1) * covariance

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_linear_bn_weights
 
 from creinn.baselines.predictive import DirichletPredictive, Predictive
@@ -48,7 +48,7 @@ class LaplaceBNN(SNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         samples: int = 10,
         normalise: bool = True,
         prior_precision: float | Literal["marginal-likelihood"] = MARGINAL,
@@ -130,7 +130,7 @@ class LaplaceBNN(SNN):
         return features, self.norm(logits)
 
 
-class Kronecker(torch.nn.Module):
+class Kronecker(nn.Module):
     """Generalized Gauss-Newton matrix of the last layer, as a Kronecker product.
 
     The matrix is the sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows, approximated by

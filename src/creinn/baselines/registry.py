@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
+from torch import nn
 
 from creinn.baselines.bnn import BNN
 from creinn.baselines.crerl import CreRL
@@ -25,9 +25,7 @@ SOUND_RADII = 0.01
 """Scale of the initial radii in sound mode, which avoids vacuous credal sets."""
 
 
-def build_classifier(
-    method: Method, architecture: Callable[..., torch.nn.Module], **options: Any
-) -> Any:
+def build_classifier(method: Method, architecture: Callable[..., nn.Module], **options: Any) -> Any:
     """Return an untrained classifier with the network ``architecture(layers=...)``.
 
     Args:

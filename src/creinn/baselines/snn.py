@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction, common_classes
@@ -29,7 +29,7 @@ class SNN(Classifier):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         num_logits: int | None = None,
         logit_norm: bool = False,
         temperature: bool = False,
@@ -40,7 +40,7 @@ class SNN(Classifier):
         self.num_logits = last.shape[0] if num_logits is None else num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = logit_norm
-        self.norm = torch.nn.BatchNorm1d(self.num_logits) if logit_norm else torch.nn.Identity()
+        self.norm = nn.BatchNorm1d(self.num_logits) if logit_norm else nn.Identity()
         self.norm.to(last.device, last.dtype)
         self.temperature = Temperature(temperature).to(last)
 
@@ -94,7 +94,7 @@ class DeepEnsemble(Classifier):
     def __init__(self, members: Sequence[SNN]) -> None:
         super().__init__()
         self.num_classes = common_classes(members)
-        self.members = torch.nn.ModuleList(members)
+        self.members = nn.ModuleList(members)
         self._take_mode_of_members()
 
     def forward(self, x: Tensor) -> Predictive:
@@ -124,7 +124,7 @@ def check_tensor(x: Inputs) -> Tensor:
     raise TypeError(f"A baseline needs a tensor, got {found}. For an Interval, use x.center.")
 
 
-def last_layer(network: torch.nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+def last_layer(network: nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
     """Return the features ``(N, D)`` of the last layer, with a one for a bias, and the logits."""
     features, logits = features_and_logits(network, x)
     return F.pad(features, (0, int(bias)), value=1.0), logits

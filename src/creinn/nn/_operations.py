@@ -10,11 +10,11 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 Biases = tuple[Tensor | None, Tensor | None]  # centers and radii (O,), radii >= 0
 Gradients = tuple[Tensor | None, Tensor | None]
-Layer = TypeVar("Layer", bound=torch.nn.Module)
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def interval_version(mixin: type, layer: type[Layer], **attributes: Any) -> type[Layer]:

@@ -8,14 +8,14 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.interval import Interval, as_interval, stack_parts
 from creinn.nn._operations import interval_version
 from creinn.numerics import relu_
 
 
-class _Activation(torch.nn.Module):
+class _Activation(nn.Module):
     """Mixin without ``inplace``, because intervals can share their tensors."""
 
     inplace = property(lambda self: False, lambda self, value: None)
@@ -80,7 +80,7 @@ class _ReLU(torch.autograd.Function):
         return stack_parts(torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both))
 
 
-class ReLU(_Monotone, torch.nn.ReLU):
+class ReLU(_Monotone, nn.ReLU):
     """Interval version of ``torch.nn.ReLU``."""
 
     _nonnegative = True
@@ -93,16 +93,16 @@ class ReLU(_Monotone, torch.nn.ReLU):
         return Interval._of_center_radius(_ReLU.apply(x.center_radius), nonnegative=True)
 
 
-ReLU6 = interval_version(_Monotone, torch.nn.ReLU6, _nonnegative=True)
-SELU = interval_version(_Monotone, torch.nn.SELU)
-Sigmoid = interval_version(_Monotone, torch.nn.Sigmoid, _nonnegative=True)
-Tanh = interval_version(_Monotone, torch.nn.Tanh)
-SiLU = interval_version(_Valley, torch.nn.SiLU, _bottom=-1.278464542761074)
-Mish = interval_version(_Valley, torch.nn.Mish, _bottom=-1.1924312145154952)
-Hardswish = interval_version(_Valley, torch.nn.Hardswish, _bottom=-1.5)
+ReLU6 = interval_version(_Monotone, nn.ReLU6, _nonnegative=True)
+SELU = interval_version(_Monotone, nn.SELU)
+Sigmoid = interval_version(_Monotone, nn.Sigmoid, _nonnegative=True)
+Tanh = interval_version(_Monotone, nn.Tanh)
+SiLU = interval_version(_Valley, nn.SiLU, _bottom=-1.278464542761074)
+Mish = interval_version(_Valley, nn.Mish, _bottom=-1.1924312145154952)
+Hardswish = interval_version(_Valley, nn.Hardswish, _bottom=-1.5)
 
 
-class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
+class LeakyReLU(_Monotone, nn.LeakyReLU):
     """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
@@ -111,7 +111,7 @@ class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
             raise ValueError(f"LeakyReLU needs negative_slope >= 0, got {negative_slope}.")
 
 
-class ELU(_Monotone, torch.nn.ELU):
+class ELU(_Monotone, nn.ELU):
     """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -120,7 +120,7 @@ class ELU(_Monotone, torch.nn.ELU):
         super().__init__(alpha)
 
 
-class Softplus(_Monotone, torch.nn.Softplus):
+class Softplus(_Monotone, nn.Softplus):
     r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
 
     If :math:`\beta x` is above the threshold :math:`t`, torch returns :math:`x`. The range includes
@@ -150,7 +150,7 @@ class Softplus(_Monotone, torch.nn.Softplus):
         return Interval._of_parts(lower, upper, y.nonnegative)
 
 
-class Hardtanh(_Monotone, torch.nn.Hardtanh):
+class Hardtanh(_Monotone, nn.Hardtanh):
     """Interval version of ``torch.nn.Hardtanh``."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
@@ -158,7 +158,7 @@ class Hardtanh(_Monotone, torch.nn.Hardtanh):
         self._nonnegative = True if min_val >= 0 else False if max_val < 0 else None
 
 
-class GELU(_Valley, torch.nn.GELU):
+class GELU(_Valley, nn.GELU):
     """Interval version of ``torch.nn.GELU``."""
 
     def __init__(self, approximate: str = "none") -> None:

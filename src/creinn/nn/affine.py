@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 from creinn.interval import Interval, as_interval
@@ -17,14 +17,13 @@ from creinn.nn._operations import Biases, Convolution, Matrix, Operation, interv
 from creinn.nn._product import interval_affine
 from creinn.numerics import valid_radius
 
-Slices = tuple[Any, ...]
+Slices = tuple[slice, ...]
 
 
-class IntervalParameters(torch.nn.Module):
+class IntervalParameters(nn.Module):
     """Mixin that adds radii and the initialization of the paper to a torch layer.
 
-    The centers have Glorot's uniform distribution, the radii its absolute value, and all biases are
-    zero.
+    The centers have Glorot's uniform distribution, the radii its absolute value. Biases are zero.
     """
 
     weight: Tensor
@@ -39,7 +38,7 @@ class IntervalParameters(torch.nn.Module):
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
-        torch.nn.init.xavier_uniform_(self.weight)
+        nn.init.xavier_uniform_(self.weight)
         self._reset_weight_radius()
         if self.bias is not None and self.bias_radius is not None:
             self.bias.zero_()
@@ -49,7 +48,7 @@ class IntervalParameters(torch.nn.Module):
         self.weight_radius = Parameter(torch.empty_like(self.weight))
 
     def _reset_weight_radius(self) -> None:
-        torch.nn.init.xavier_uniform_(self.weight_radius).abs_()
+        nn.init.xavier_uniform_(self.weight_radius).abs_()
 
     @property
     def weight_interval(self) -> Interval:
@@ -75,10 +74,11 @@ class IntervalParameters(torch.nn.Module):
         for radius in self.radii().values():
             radius.clamp_(min=0)
 
-    def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
-        """Return the output for a batch; ``window`` selects a part of the kernel."""
-        center, radius = self.weight, self.weight_radius
-        if window is not ...:
+    def _affine(self, operation: Operation, x: Interval, window: Slices | None = None) -> Interval:
+        """Return the output for a batch, of the whole kernel or of a part."""
+        center: Tensor = self.weight
+        radius: Tensor = self.weight_radius
+        if window is not None:
             center, radius = (t[(..., *window)].flatten(1) for t in (center, radius))
         return interval_affine(operation, x, center, radius, self._biases())
 
@@ -90,7 +90,7 @@ class IntervalParameters(torch.nn.Module):
 
 
 @torch.no_grad()
-def project_(module: torch.nn.Module) -> torch.nn.Module:
+def project_(module: nn.Module) -> nn.Module:
     """Clamp the radii of a module to ``>= 0``, and relative radii to values below 1, in place.
 
     The paper does this after each step of the optimizer. The intervals are valid without it,
@@ -103,7 +103,7 @@ def project_(module: torch.nn.Module) -> torch.nn.Module:
 
 
 @torch.no_grad()
-def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
+def scale_radii_(module: nn.Module, factor: float) -> nn.Module:
     """Multiply all radii of a module by ``factor > 0`` in place."""
     if not factor > 0:
         raise ValueError(f"factor must be > 0, got {factor}.")
@@ -114,7 +114,7 @@ def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
     return module
 
 
-class Linear(IntervalParameters, torch.nn.Linear):
+class Linear(IntervalParameters, nn.Linear):
     r"""Interval version of ``torch.nn.Linear``, with weights :math:`[c - r,\, c + r]`.
 
     The bounds are sound, and exact for points and non-negative intervals.
@@ -136,23 +136,25 @@ class Linear(IntervalParameters, torch.nn.Linear):
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)
 
 
-class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
+class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
     """Convolution with interval weights."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the convolution to ``(N, in_channels, ...)`` or ``(in_channels, ...)``."""
         x = as_interval(x)
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
-        batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)
-        window = one_pixel(self, tuple(batch.shape[2:])) if self._crops else None
+        if x.ndim < self.weight.ndim:
+            return self._convolve(x.unsqueeze(0)).squeeze(0)
+        return self._convolve(x)
+
+    def _convolve(self, x: Interval) -> Interval:
+        window = one_pixel(self, tuple(x.shape[2:])) if self._crops else None
         if window is None:
-            y = self._affine(*self._operation(batch))
-        else:
-            kernel, image = window
-            pixels = batch.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
-            y = self._affine(Matrix(), pixels, kernel)
-            y = y.channelwise(lambda t: t.view(*t.shape, *(1,) * len(image)), linear=True)
-        return y if x.ndim == self.weight.ndim else y.squeeze(0)
+            return self._affine(*self._operation(x))
+        kernel, image = window
+        pixels = x.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
+        y = self._affine(Matrix(), pixels, kernel)
+        return y.channelwise(lambda t: t.view(*t.shape, *(1,) * len(image)), linear=True)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
         """Return the convolution and its input, padded except for symmetric zeros."""
@@ -192,6 +194,6 @@ def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | Non
     return tuple(kernel), tuple(image)
 
 
-Conv1d = interval_version(_IntervalConv, torch.nn.Conv1d)
-Conv2d = interval_version(_IntervalConv, torch.nn.Conv2d)
-Conv3d = interval_version(_IntervalConv, torch.nn.Conv3d)
+Conv1d = interval_version(_IntervalConv, nn.Conv1d)
+Conv2d = interval_version(_IntervalConv, nn.Conv2d)
+Conv3d = interval_version(_IntervalConv, nn.Conv3d)

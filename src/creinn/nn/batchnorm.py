@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 from creinn.interval import Interval, as_interval, stack_parts
@@ -26,7 +26,7 @@ RADIUS_GAIN = 0.3  # initial weight of the radius in scaled mode
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
-class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
     r"""Interval batch norm with the arguments of torch and ``mode``.
 
     In paper and scaled mode, ``weight``, ``bias``, ``running_mean`` and ``running_var`` contain the

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn import interval
 from creinn.interval import Interval, as_interval, cat, stack
@@ -38,7 +38,7 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
 _NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_")}
 
 
-def _layered(layer: Any, make: Callable[..., torch.nn.Module] | None = None) -> Callable[..., Any]:
+def _layered(layer: Any, make: Callable[..., nn.Module] | None = None) -> Callable[..., Any]:
     """Return the function of a layer, with the attribute ``layer``."""
     make = make or layer
 
@@ -76,15 +76,15 @@ def _arithmetic(name: str) -> Callable[..., Any]:
     return _named(name, function, [inspect.Parameter("other", _POSITIONAL)])
 
 
-def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
+def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module:
     return pooling.Dropout(p).train(training)
 
 
-def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
+def _max_pool(layer: type[nn.Module]) -> Callable[..., Any]:
     def make(  # the order of the parameters differs from that of the layer
         kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
-    ) -> torch.nn.Module:  # fmt: skip
+    ) -> nn.Module:  # fmt: skip
         return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
     return _layered(layer, make)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.nn import activation, affine, batchnorm, pooling
 from creinn.nn.affine import IntervalParameters
@@ -57,7 +57,7 @@ def family_name(namespace: Family) -> str | None:
     return next((name for name, known in _FAMILIES.items() if known is namespace), None)
 
 
-def family_of(layer: torch.nn.Module) -> str | None:
+def family_of(layer: nn.Module) -> str | None:
     """Return the name of the family of a layer, or None if its class is unknown.
 
     Example:
@@ -72,7 +72,7 @@ def family_of(layer: torch.nn.Module) -> str | None:
     return None
 
 
-def arguments(layer: torch.nn.Module) -> dict[str, Any]:
+def arguments(layer: nn.Module) -> dict[str, Any]:
     """Return the constructor arguments of a known layer, without ``device`` and ``dtype``.
 
     Example:
@@ -89,7 +89,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
     return plain(found)
 
 
-def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
+def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> nn.Module:
     """Return a layer with these arguments; lists become tuples.
 
     Raises:
@@ -113,7 +113,7 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
         raise ValueError(f"{layer} cannot be built from {dict(arguments)}: {error}") from error
 
 
-def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
+def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
     """Return the interval version of a layer of ``torch.nn``, with the same state and new radii.
 
     Batch norm is in paper mode, with the exact bounds in eval mode.
@@ -135,7 +135,7 @@ def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Modu
     return copy.train(layer.training)
 
 
-def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
+def copy_centers_(layer: nn.Module, source: nn.Module) -> None:
     """Copy the state and ``requires_grad`` of an ordinary layer to an interval layer."""
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):

@@ -1,9 +1,9 @@
 r"""Interval layers with relative radii and the names of ``torch.nn``.
 
-The weights are the intervals :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for
-each input feature or channel, so a layer has half of the parameters. The factor is applied to the
-input: :math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
-Then the output is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
+The weights are :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each input
+feature or channel, so a layer has half of the parameters. The factor is applied to the input:
+:math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`. The output
+is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
 
 These layers are not in the paper. The intervals of weights do not contain both signs, and a weight
 with center 0 has no gradient. All other layers are those of :mod:`creinn.nn`.
@@ -12,7 +12,7 @@ with center 0 has no gradient. All other layers are those of :mod:`creinn.nn`.
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Module, ModuleList, Parameter, Sequential  # noqa: F401
 
 from creinn.interval import Interval
@@ -41,7 +41,7 @@ class RelativeParameters(affine.IntervalParameters):
         self.relative_radius = Parameter(self.weight.new_empty(channels))
 
     def _reset_weight_radius(self) -> None:
-        torch.nn.init.uniform_(self.relative_radius, 0.25, 0.75)
+        nn.init.uniform_(self.relative_radius, 0.25, 0.75)
 
     @property
     def weight_radius(self) -> Tensor:
@@ -57,7 +57,7 @@ class RelativeParameters(affine.IntervalParameters):
         with torch.no_grad():
             self.relative_radius.clamp_(max=MAX_RELATIVE_RADIUS)
 
-    def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
+    def _affine(self, operation: Operation, x: Interval, window: Any = None) -> Interval:
         if x.is_point:
             return super()._affine(operation, x)
         relative = valid_relative_radius(self.relative_radius).view(-1, *(1,) * (x.ndim - 2))
