@@ -200,7 +200,7 @@ def test_nonnegative_flag_after_padding() -> None:
 
 
 def test_tensors_among_intervals_are_points() -> None:
-    x, y = torch.tensor([[1.0]]), Interval(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+    x, y = torch.tensor([[1.0]]), Interval([[0.0]], [[2.0]])
     assert FUNCTIONS["add"](x, y).upper.item() == 3
     assert FUNCTIONS["sub"](1, y).lower.item() == -1
     assert FUNCTIONS["cat"]([x, y], 1).lower.tolist() == [[1.0, 0.0]]

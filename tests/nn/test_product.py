@@ -121,17 +121,17 @@ def test_points_have_width_zero() -> None:
 
 
 def point_product(operation, x, center, radius, biases=(None, None)):
-    return interval_product(operation, PointProduct(), biases, x, center, radius).center_radius
+    return interval_product(PointProduct(operation), biases, x, center, radius).center_radius
 
 
 def nonnegative_product(operation, pairs, center, radius, biases=(None, None)):
-    rule = NonnegativeProduct(operation.groups)
-    return interval_product(operation, rule, biases, pairs, center, radius).center_radius
+    rule = NonnegativeProduct(operation)
+    return interval_product(rule, biases, pairs, center, radius).center_radius
 
 
 def relative_product(operation, pairs, weight, relative, biases=(None, None)):
-    rule = RelativeProduct()
-    return interval_product(operation, rule, biases, pairs, relative, weight).center_radius
+    rule = RelativeProduct(operation)
+    return interval_product(rule, biases, pairs, relative, weight).center_radius
 
 
 OPERATIONS = {

@@ -114,13 +114,13 @@ class FSVI(BNN):
         """Return the KL divergence of the logits at ``x`` from the prior in nats."""
         with torch.autocast(x.device.type, enabled=False):  # for the Cholesky factors
             mean, covariance = self.function_distribution(x)
-            jitter, count = JITTER * self.prior_std**2, len(x)
+            jitter = JITTER * self.prior_std**2
             variance = self.prior_std**2 + jitter  # of the prior, N(0, variance * I)
-            covariance = covariance + jitter * torch.eye(count).to(mean)
-            squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)
-            log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log().sum(1)
-            constant = count * (math.log(variance) - 1)
-            return (0.5 * (squares / variance + constant) - log_roots).sum()
+            covariance = covariance + jitter * torch.eye(len(x)).to(mean)
+            squares = covariance.diagonal(dim1=1, dim2=2) + mean.square()
+            log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log()
+            terms = 0.5 * (squares / variance + math.log(variance) - 1) - log_roots
+            return terms.sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``."""

@@ -190,7 +190,8 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
         mean: Means of the logits ``(N, K)``.
         covariance: Covariances of the logits ``(N, K, K)``.
         normalise: Whether to apply the correction of the paper for large variances, which rescales
-            the logits so that the mean variance is ``sqrt(K / 2)``.
+            the logits so that the mean variance is ``sqrt(K / 2)``. For smaller variances, the
+            predictions become sharper.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)

@@ -1,7 +1,7 @@
 """Predictions of the baselines: samples of distributions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -58,12 +58,16 @@ class Predictive(Uncertain):
     def __len__(self) -> int:
         return self.samples.shape[1]
 
-    def __getitem__(self, index: Any) -> "Predictive":
-        return Predictive(self.samples[:, index])
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Any:
+        """Apply a function of ``(..., N, K)`` to the tensors of the prediction."""
+        return Predictive(function(self.samples))
 
-    def to(self, *args: Any, **kwargs: Any) -> "Predictive":
+    def __getitem__(self, index: Any) -> Any:
+        return self._map(lambda t: t[..., index, :])
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
         """Change the device or the dtype, as in ``Tensor.to``."""
-        return Predictive(self.samples.to(*args, **kwargs))
+        return self._map(lambda t: t.to(*args, **kwargs))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> "Predictive":
@@ -113,13 +117,8 @@ class DirichletPredictive(Predictive):
         aleatoric = torch.minimum(nats.clamp_min(0) / math.log(2), total)
         return Uncertainty(total, aleatoric, total - aleatoric)
 
-    def __getitem__(self, index: Any) -> "DirichletPredictive":
-        return DirichletPredictive(self.concentration[index], self.samples[:, index])
-
-    def to(self, *args: Any, **kwargs: Any) -> "DirichletPredictive":
-        """Change the device or the dtype, as in ``Tensor.to``."""
-        parts = (t.to(*args, **kwargs) for t in (self.concentration, self.samples))
-        return DirichletPredictive(*parts)
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Any:
+        return DirichletPredictive(function(self.concentration), function(self.samples))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> Predictive:

@@ -13,9 +13,7 @@ Outer bounds are exact unless a weight and its input both contain negative and p
 backward pass computes the inputs and weights of the products again, so that only the input and the
 parameters of the layer are saved.
 
-Errata of the paper, which do not affect this module: The upper bound of (full_o_lower_upper) must
-contain ``max{W_lo,0} min{a_hi,0}``. The equation is valid for single elements, but not for matrix
-products. For negative inputs, the form for non-negative inputs can return an empty interval.
+The page "Method and errata" of the documentation lists three errata of these equations.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,10 +47,10 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
-        return interval_product(operation, PointProduct(), biases, x.lower, center, radius)
+        return interval_product(PointProduct(operation), biases, x.lower, center, radius)
     if x.nonnegative:
-        rule = NonnegativeProduct(operation.groups)
-        return interval_product(operation, rule, biases, x.center_radius, center, radius)
+        rule = NonnegativeProduct(operation)
+        return interval_product(rule, biases, x.center_radius, center, radius)
     radius = valid_radius(radius)
     one = _sign_split(operation, x, center - radius, center + radius, biases)
     two = _midpoint_radius(operation, x, center, radius, biases)
@@ -69,8 +67,8 @@ def relative_affine(
     The relative radii :math:`\rho` have the shape ``(C, 1, ...)``.
     """
     if x.nonnegative:
-        rule = RelativeProduct()
-        return interval_product(operation, rule, biases, x.center_radius, relative, weight)
+        rule = RelativeProduct(operation)
+        return interval_product(rule, biases, x.center_radius, relative, weight)
     center, radius = widened(x, relative)
     center = operation(center, weight, biases[0])
     radius = operation(radius, weight.abs(), biases[1])
@@ -90,6 +88,9 @@ class ProductRule:
     weights: Callable[..., Tensors]
     from_inputs: Callable[..., Tensors]  # (gradients of the inputs, *sources)
     from_weights: Callable[..., Tensors]  # (gradients of the weights, weights, *parameters)
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
 
     def biases(self, biases: Biases) -> Sequence[Tensor | None]:
         """Return the bias of each product."""
@@ -123,17 +124,14 @@ class PointProduct(ProductRule):
 class NonnegativeProduct(ProductRule):
     """One product for intervals ``>= 0`` with a :func:`nonnegative_weight` block."""
 
-    def __init__(self, groups: int) -> None:
-        self.groups = groups
-
-    def inputs(self, center_radius: Tensor) -> Tensors:
-        return (_to_channels(center_radius, self.groups),)
+    def inputs(self, x: Tensor) -> Tensors:
+        return (_to_channels(x, self.operation.groups),)
 
     def weights(self, center: Tensor, radius: Tensor) -> Tensors:
-        return (nonnegative_weight(center, radius, self.groups),)
+        return (nonnegative_weight(center, radius, self.operation.groups),)
 
-    def from_inputs(self, gradients: Tensors, center_radius: Tensor) -> Tensors:
-        return (_to_parts(gradients[0], self.groups),)
+    def from_inputs(self, gradients: Tensors, x: Tensor) -> Tensors:
+        return (_to_parts(gradients[0], self.operation.groups),)
 
     def from_weights(
         self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
@@ -148,17 +146,17 @@ class NonnegativeProduct(ProductRule):
         )
 
     def biases(self, biases: Biases) -> tuple[Tensor | None]:
-        return (block_bias(biases, self.groups),)
+        return (block_bias(biases, self.operation.groups),)
 
     def join(self, products: Tensors) -> Tensor:
-        return _to_parts(products[0], self.groups)
+        return _to_parts(products[0], self.operation.groups)
 
     def split(self, gradient: Tensor) -> Tensors:
-        return (_to_channels(gradient, self.groups),)
+        return (_to_channels(gradient, self.operation.groups),)
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
         """Split rows and columns into those of center and radius."""
-        rows = block.unflatten(0, (self.groups, 2, -1)).unbind(1)
+        rows = block.unflatten(0, (self.operation.groups, 2, -1)).unbind(1)
         return [half.flatten(0, 1).chunk(2, 1) for half in rows]
 
 
@@ -167,68 +165,62 @@ class RelativeProduct(ProductRule):
 
     sources = 2
 
-    def inputs(self, center_radius: Tensor, relative: Tensor) -> Tensors:
-        return _exchanged(center_radius.unbind(1), relative.to(center_radius.dtype))
+    def inputs(self, x: Tensor, relative: Tensor) -> Tensors:
+        return _exchanged(x.unbind(1), relative.to(x.dtype))
 
     def weights(self, weight: Tensor) -> Tensors:
         return weight, weight.abs()
 
-    def from_inputs(self, gradients: Tensors, center_radius: Tensor, relative: Tensor) -> Tensors:
-        (to_center, to_radius), (center, radius) = gradients, center_radius.unbind(1)
+    def from_inputs(self, gradients: Tensors, x: Tensor, relative: Tensor) -> Tensors:
+        (to_center, to_radius), (center, radius) = gradients, x.unbind(1)
         to_relative = torch.addcmul(to_center * radius, to_radius, center)
-        to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
-        to_input = stack_parts(*_exchanged(gradients, relative.to(center_radius.dtype)))
+        to_relative = to_relative.sum((0, *range(2, center.ndim)))
+        to_input = stack_parts(*_exchanged(gradients, relative.to(x.dtype)))
         return to_input, to_relative.view(relative.shape).to(relative.dtype)
 
     def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
         return (torch.addcmul(gradients[0], weight.sign(), gradients[1]),)
 
 
-def interval_product(
-    operation: Operation, rule: ProductRule, biases: Biases, first: Tensor, *others: Tensor
-) -> Interval:
-    """Return the output; ``first`` is the input of the layer."""
-    device = first.device.type
+def interval_product(rule: ProductRule, biases: Biases, x: Tensor, *others: Tensor) -> Interval:
+    """Return the output for the input ``x`` of the layer and the other tensors of the rule."""
+    device = x.device.type
     if torch.is_autocast_enabled(device):
-        first = first.to(torch.get_autocast_dtype(device))
-    result = _IntervalProduct.apply(operation, rule, *biases, first, *others)
-    return Interval._of_center_radius(result)
+        x = x.to(torch.get_autocast_dtype(device))
+    return Interval._of_center_radius(_IntervalProduct.apply(rule, *biases, x, *others))
 
 
 class _IntervalProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        operation: Operation, rule: ProductRule, bias: Any, bias_radius: Any, *saved: Tensor
-    ) -> Tensor:
+    def forward(rule: ProductRule, bias: Any, bias_radius: Any, *saved: Tensor) -> Tensor:
         inputs, weights = rule.inputs(*saved[: rule.sources]), rule.weights(*saved[rule.sources :])
         terms = zip(inputs, weights, rule.biases((bias, bias_radius)), strict=True)
-        return rule.join([operation(x, w.to(x.dtype), b) for x, w, b in terms])
+        return rule.join([rule.operation(x, w.to(x.dtype), b) for x, w, b in terms])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.operation, ctx.rule = inputs[:2]
-        ctx.save_for_backward(*inputs[4:])
+        ctx.rule = inputs[0]
+        ctx.save_for_backward(*inputs[3:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        operation, rule, needed = ctx.operation, ctx.rule, ctx.needs_input_grad
-        count = rule.sources
-        sources, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        wanted = any(needed[4 : 4 + count]), any(needed[4 + count :])
+        rule, needed = ctx.rule, ctx.needs_input_grad
+        end = 3 + rule.sources
+        sources, parameters = ctx.saved_tensors[: end - 3], ctx.saved_tensors[end - 3 :]
+        wanted = any(needed[3:end]), any(needed[end:])
         weights = rule.weights(*parameters)
         terms = zip(rule.split(gradient), rule.inputs(*sources), weights, strict=True)
-        found = [operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
+        found = [rule.operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
         result: list[Tensor | None] = [None] * len(needed)
-        if any(needed[2:4]):
-            result[2:4] = gradient.sum([0, *range(3, gradient.ndim)]).unbind()
+        if any(needed[1:3]):
+            result[1:3] = gradient.sum((0, *range(3, gradient.ndim))).unbind()
         if wanted[0]:
-            to_inputs = [to_input for to_input, _ in found]
-            result[4 : 4 + count] = rule.from_inputs(to_inputs, *sources)
+            result[3:end] = rule.from_inputs([to_input for to_input, _ in found], *sources)
         if wanted[1]:
             to_weights = [to_weight.to(weights[0].dtype) for _, to_weight in found]
-            result[4 + count :] = rule.from_weights(to_weights, weights, *parameters)
+            result[end:] = rule.from_weights(to_weights, weights, *parameters)
         return tuple(result)
 
 

@@ -300,10 +300,10 @@ class BatchNorm1d(IntervalBatchNorm):
 
     Example:
         >>> norm = BatchNorm1d(1, mode="sound").eval()
-        >>> norm(Interval(torch.tensor([[1.0]]), torch.tensor([[3.0]]))).lower.round(decimals=3)
+        >>> norm(Interval([[1.0]], [[3.0]])).lower.round(decimals=3)
         tensor([[1.]], ...)
         >>> norm = BatchNorm1d(1, mode="scaled")  # radii 1 and 7: mean square 25
-        >>> norm(Interval(torch.tensor([[1.0], [-6.0]]), torch.tensor([[3.0], [8.0]]))).radius
+        >>> norm(Interval([[1.0], [-6.0]], [[3.0], [8.0]])).radius
         tensor([[0.0600], [0.4200]], ...)
     """
 

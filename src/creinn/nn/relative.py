@@ -77,7 +77,7 @@ class Linear(RelativeParameters, affine.Linear):
         >>> layer = Linear(1, 1, bias=False)
         >>> layer.weight.data.fill_(2.0), layer.relative_radius.data.fill_(0.5)
         (tensor([[2.]]), tensor([0.5000]))
-        >>> layer(Interval(torch.tensor([[-1.0]]), torch.tensor([[3.0]])))  # [1, 3] * [-1, 3]
+        >>> layer(Interval([[-1.0]], [[3.0]]))  # [1, 3] * [-1, 3]
         Interval(lower=tensor([[-3.]], ...), upper=tensor([[9.]], ...))
     """
 
