@@ -6,6 +6,7 @@ import torch
 from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 import reference
 from creinn import nn as inn
@@ -205,8 +206,8 @@ def test_relu_of_center_and_radius_equals_relu_of_bounds(seed, dtype):
     pairs = random_pairs(seed, dtype)
     center, radius = pairs.unbind(1)
     found = inn.ReLU()(Interval._of_center_radius(pairs))
-    torch.testing.assert_close(found.lower, (center - radius).relu())
-    torch.testing.assert_close(found.upper, (center + radius).relu())
+    assert_close(found.lower, (center - radius).relu())
+    assert_close(found.upper, (center + radius).relu())
     assert (found.lower >= 0).all()
 
 
@@ -234,7 +235,7 @@ def test_relu_gradient_equals_autograd(seed):
     (expected,) = torch.autograd.grad(
         (weights[0] * (lower + upper) / 2 + weights[1] * (upper - lower) / 2).sum(), pairs
     )
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
 
 
 def test_relu_gradcheck():

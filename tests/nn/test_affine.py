@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.interval import Interval
@@ -42,13 +43,13 @@ def test_convolution_to_one_pixel(name, kind):
     assert found.shape == expected.shape == (2, 4, 1, 1)
     parameters = list(layer.parameters())
     for mine, theirs in ((found.lower, expected.lower), (found.upper, expected.upper)):
-        torch.testing.assert_close(mine, theirs)
+        assert_close(mine, theirs)
         for a, b in zip(
             torch.autograd.grad(mine.square().sum(), parameters, retain_graph=True),
             torch.autograd.grad(theirs.square().sum(), parameters, retain_graph=True),
             strict=True,
         ):
-            torch.testing.assert_close(a, b)
+            assert_close(a, b)
 
 
 @pytest.mark.filterwarnings(
@@ -87,5 +88,5 @@ def test_padding_equals_torch(padding, padding_mode, kind, batched):
         assert found.shape == member.shape
         assert bool(found.contains(member).all())
     else:
-        torch.testing.assert_close(found.lower, lower)
-        torch.testing.assert_close(found.upper, upper)
+        assert_close(found.lower, lower)
+        assert_close(found.upper, upper)
