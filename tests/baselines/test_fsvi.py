@@ -52,9 +52,8 @@ def test_kl_by_hand():
         head.weight.fill_(2.0)
         model.rho[0].fill_(inverse_softplus(1.0))
     one = torch.ones(1, 1, dtype=torch.float64)
-    assert model.function_kl(one).item() == pytest.approx(
-        2 * (0.125 + 0.693147), abs=1e-3
-    )  # but for the jitter
+    # but for the jitter
+    assert model.function_kl(one).item() == pytest.approx(2 * (0.125 + 0.693147), abs=1e-3)
 
 
 def test_function_space_kl_of_a_linear_model():
@@ -79,9 +78,8 @@ def test_kl_has_finite_gradients():
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    x = inputs(
-        40
-    ).float()  # there are more points than features, so the matrix is singular without jitter
+    # there are more points than features, so the matrix is singular without jitter
+    x = inputs(40).float()
     model.function_kl(x).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name

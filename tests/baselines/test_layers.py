@@ -109,9 +109,8 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
     build, shape = LAYERS[kind]
     layer = build(flipout).double()
     layer.weight_rho.fill_(0.0)
-    x = torch.randn(1, *shape, dtype=torch.float64).expand(
-        8, *shape
-    )  # the outputs of equal rows are equal if the weights are shared
+    # the outputs of equal rows are equal if the weights are shared
+    x = torch.randn(1, *shape, dtype=torch.float64).expand(8, *shape)
     y = torch.stack([layer(x).flatten(1) for _ in range(2000)])  # (calls, rows, outputs)
     y = (y - y.mean(0)) / y.std(0)
     correlation = torch.einsum("cio,cjo->oij", y, y) / len(y)

@@ -79,9 +79,8 @@ def test_range_is_exact(name: str, ends: tuple[float, float]) -> None:
         value = float(function(arb(low + (high - low) * i / 32)).mid())
         assert lower - slack <= value <= upper + slack
     bottom = min(max(getattr(layer, "_bottom", low), low), high)
-    assert (
-        lower >= float(function(arb(bottom)).lower()) - slack
-    )  # the minimum is at a bound or at the bottom
+    # the minimum is at a bound or at the bottom
+    assert lower >= float(function(arb(bottom)).lower()) - slack
     assert (
         upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
     )
@@ -120,9 +119,10 @@ def test_activations_by_hand() -> None:
     assert inn.SiLU()(x).lower.item() == pytest.approx(-0.278465, abs=1e-6)
     assert inn.GELU()(x).lower.item() == pytest.approx(-0.169971, abs=1e-6)
     assert inn.Hardswish()(x).lower.item() == pytest.approx(-0.375)
+    # falls there
     assert inn.SiLU()(Interval([-9.0], [-5.0])).upper.item() == pytest.approx(
         -9 / (1 + 8103.083927575384)
-    )  # falls there
+    )
 
 
 def test_nonnegative_flag() -> None:

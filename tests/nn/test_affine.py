@@ -52,9 +52,8 @@ def test_convolution_to_one_pixel(name, kind):
             assert_close(a, b)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Using padding='same':UserWarning"
-)  # a warning of torch about the ordinary layer
+# a warning of torch about the ordinary layer
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
@@ -62,9 +61,8 @@ def test_convolution_to_one_pixel(name, kind):
 def test_padding_equals_torch(padding, padding_mode, kind, batched):
     torch.manual_seed(0)
     options = {"padding": padding, "padding_mode": padding_mode, "dtype": torch.float64}
-    layer = inn.Conv2d(
-        2, 3, (2, 3), **options
-    )  # an even kernel: "same" pads more behind than in front
+    # an even kernel: "same" pads more behind than in front
+    layer = inn.Conv2d(2, 3, (2, 3), **options)
     x = interval_of((2, 2, 5, 6), kind)
     x = x if batched else x[0]
     ordinary = torch.nn.Conv2d(2, 3, (2, 3), **options)

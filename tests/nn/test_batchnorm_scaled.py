@@ -130,9 +130,8 @@ def test_order_of_radii_is_kept(seed, training, size):
 
 
 def test_paper_mode_changes_the_order_of_radii():
-    x = Interval(
-        [[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]]
-    )  # radii 0, 2, 5, mean 7/3: 2 becomes the least
+    # radii 0, 2, 5, mean 7/3: 2 becomes the least
+    x = Interval([[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]])
     assert inn.BatchNorm1d(1)(x).radius.argmin() == 1
     assert inn.BatchNorm1d(1, mode="scaled")(x).radius.argsort(0).flatten().tolist() == [0, 1, 2]
 

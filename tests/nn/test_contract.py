@@ -10,9 +10,8 @@ from cases import AFFINE, LAYERS, LayerCase
 from creinn.interval import Interval, stack_axis
 from creinn.nn.affine import IntervalParameters
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using padding='same' with even kernel"
-)  # a warning of torch about copies
+# a warning of torch about copies
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 SIGNS = ["any", "nonnegative", "one-signed"]
 by_name = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
 

@@ -175,10 +175,11 @@ def test_vmap_export_and_compile() -> None:
         for form in forms:
             assert_close(form(x).lower, expected.lower)
             assert_close(form(x).upper, expected.upper)
+        # torch.compile does not support the check of shapes
         network.conv, network.fc = (
             inn.Identity(),
             inn.Identity(),
-        )  # torch.compile does not support the check of shapes
+        )
         compiled, expected = torch.compile(network, backend="eager", fullgraph=True)(x), network(x)
         assert_close(compiled.lower, expected.lower)
         assert_close(compiled.upper, expected.upper)

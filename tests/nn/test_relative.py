@@ -30,9 +30,8 @@ from creinn.nn.affine import project_, scale_radii_
 from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters, valid_relative_radius
 from experiments.tasks import describe_radii
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using padding='same' with even kernel"
-)  # a warning of torch about copies
+# a warning of torch about copies
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 PARTS = st.floats(-10, 10)
 
 
@@ -83,13 +82,11 @@ def test_linear_by_hand() -> None:
     assert layer.weight_interval.lower.tolist() == [[1.0, -1.25]]
     y = layer(torch.tensor([[3.0, -4.0]]))  # [1, 3] * 3 + [-1.25, -0.75] * -4 + [0.5, 1.5]
     assert (y.lower.item(), y.upper.item()) == (6.5, 15.5)
-    y = layer(
-        Interval([[-1.0, 0.0]], [[3.0, 4.0]])
-    )  # [1, 3] * [-1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    # [1, 3] * [-1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    y = layer(Interval([[-1.0, 0.0]], [[3.0, 4.0]]))
     assert (y.lower.item(), y.upper.item()) == (-7.5, 10.5)
-    y = layer(
-        Interval([[1.0, 0.0]], [[3.0, 4.0]])
-    )  # [1, 3] * [1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    # [1, 3] * [1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    y = layer(Interval([[1.0, 0.0]], [[3.0, 4.0]]))
     assert (y.lower.item(), y.upper.item()) == (-3.5, 10.5)
 
 
