@@ -45,10 +45,8 @@ class BNN(SNN):
         super().__init__(network, num_logits, logit_norm, temperature)
         check_integers(samples=samples)
         if not (prior_std > 0 and kl_weight >= 0 and 0 <= warmup <= 1):
-            raise ValueError(
-                "Expected prior_std > 0, kl_weight >= 0 and warmup in [0, 1], got "
-                f"{prior_std}, {kl_weight} and {warmup}."
-            )
+            expected = "prior_std > 0, kl_weight >= 0 and warmup in [0, 1]"
+            raise ValueError(f"Expected {expected}, got {prior_std}, {kl_weight} and {warmup}.")
         self.samples, self.prior_std = samples, prior_std
         self.kl_weight, self.warmup = kl_weight, warmup
         self.num_examples = self.num_steps = 0  # of the training
@@ -58,7 +56,7 @@ class BNN(SNN):
     def _start_posterior(self) -> None:
         if not self._gaussian_layers():
             raise ValueError(
-                "The network has no layer with Gaussian weights. Use layers of "
+                "The network needs Gaussian weights. Use layers of "
                 "creinn.baselines.local_reparameterization or creinn.baselines.flipout."
             )
 
@@ -79,10 +77,8 @@ class BNN(SNN):
     def current_kl_weight(self) -> Tensor:
         """Return the weight of the KL divergence at the current step."""
         if self.num_examples == 0:
-            raise RuntimeError(
-                "The loss needs the number of training examples. Use fit, or call "
-                "model.before_training(batches, epochs)."
-            )
+            advice = "Use fit, or call model.before_training(batches, epochs)."
+            raise RuntimeError(f"The loss needs the number of training examples. {advice}")
         ramp = (self.step + 1) / max(self.warmup * self.num_steps, 1)
         return self.kl_weight * ramp.clamp_max(1) / self.num_examples
 
@@ -97,7 +93,7 @@ class BNN(SNN):
         return loss + self.current_kl_weight() * self.kl() if self.training else loss
 
     def _check_network(self, network: nn.Module, x: Any) -> None:
-        device = next(self.parameters()).device
+        device = self.step.device
         # The check does not change the samples of later predictions.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             super()._check_network(network, x)

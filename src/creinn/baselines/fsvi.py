@@ -53,7 +53,7 @@ class FSVI(BNN):
     ) -> None:
         super().__init__(network, samples, prior_std, **options)
         if isinstance(context, str) and context != "train":
-            raise ValueError(f"Unknown context {context!r}. Use 'train' or a tensor of inputs.")
+            raise ValueError(f"Unknown context {context!r}. Use 'train' or a tensor.")
         check_integers(context_points=context_points)
         self.context, self.context_points = context, context_points
         self._pool = context if isinstance(context, Tensor) else None
@@ -103,10 +103,8 @@ class FSVI(BNN):
     def draw_context(self) -> Tensor:
         """Return ``context_points`` random inputs."""
         if self._pool is None:
-            raise RuntimeError(
-                "FSVI has no context points. Pass context=, or call "
-                "model.before_training(batches, epochs)."
-            )
+            advice = "Pass context=, or call model.before_training(batches, epochs)."
+            raise RuntimeError(f"FSVI has no context points. {advice}")
         chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
         return self._pool[chosen].to(self.rho[0])
 

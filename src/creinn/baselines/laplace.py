@@ -152,15 +152,14 @@ class Kronecker(nn.Module):
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Compute the factors from features ``(N, D)`` and probabilities ``(N, K)``."""
         outputs, inputs = map(torch.zeros_like, (self.output_vectors, self.input_vectors))
-        count = 0
+        count = inputs.new_zeros((), dtype=torch.long)
         for phi, p in batches:
             outputs += (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)).sum(0)
             inputs += phi.T @ phi
             count += len(phi)
-        total = all_sum(torch.tensor(count, device=inputs.device))
         self.output_values, vectors = torch.linalg.eigh(all_sum(outputs))
         self.output_vectors = vectors.contiguous()  # as after loading
-        self.input_values, vectors = torch.linalg.eigh(all_sum(inputs) / total)
+        self.input_values, vectors = torch.linalg.eigh(all_sum(inputs) / all_sum(count))
         self.input_vectors = vectors.contiguous()
 
     @property

@@ -37,7 +37,7 @@ class SNN(Classifier):
         super().__init__()
         self.network = network
         *_, last = network.parameters()
-        self.num_logits = last.shape[0] if num_logits is None else num_logits
+        self.num_logits = len(last) if num_logits is None else num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = logit_norm
         self.norm = nn.BatchNorm1d(self.num_logits) if logit_norm else nn.Identity()
@@ -120,8 +120,7 @@ def check_tensor(x: Inputs) -> Tensor:
     """Return ``x``, or raise a ``TypeError`` if it is not a tensor."""
     if isinstance(x, Tensor):
         return x
-    found = type(x).__name__
-    raise TypeError(f"A baseline needs a tensor, got {found}. For an Interval, use x.center.")
+    raise TypeError(f"Expected a tensor, got {type(x).__name__}. Use x.center of an Interval.")
 
 
 def last_layer(network: nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:

@@ -40,9 +40,9 @@ class IntervalParameters(nn.Module):
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
         nn.init.xavier_uniform_(self.weight)
         self._reset_weight_radius()
-        if self.bias is not None and self.bias_radius is not None:
-            self.bias.zero_()
-            self.bias_radius.zero_()
+        for bias in (self.bias, self.bias_radius):
+            if bias is not None:
+                bias.zero_()
 
     def _add_weight_radius(self) -> None:
         self.weight_radius = Parameter(torch.empty_like(self.weight))
@@ -84,9 +84,8 @@ class IntervalParameters(nn.Module):
 
     def _check_features(self, x: Interval, dim: int, count: int) -> None:
         if x.ndim < -dim or x.shape[dim] != count:
-            expected = f"{count} features in dimension {dim}"
-            name, shape = type(self).__name__, tuple(x.shape)
-            raise ValueError(f"{name} expects {expected}, got shape {shape}.")
+            expected = f"{type(self).__name__} expects {count} features in dimension {dim}"
+            raise ValueError(f"{expected}, got shape {tuple(x.shape)}.")
 
 
 @torch.no_grad()

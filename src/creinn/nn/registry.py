@@ -121,13 +121,14 @@ def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
     if family_name not in INTERVAL_FAMILIES:
         expected = " or ".join(map(repr, INTERVAL_FAMILIES))
         raise ValueError(f"The family must be {expected}, got {family_name!r}.")
+    kind = type(layer)
     if family_of(layer) != "ordinary":
-        found = f"{type(layer).__module__}.{type(layer).__name__}"
+        found = f"{kind.__module__}.{kind.__name__}"
         raise ValueError(f"The layer must be a known layer of torch.nn, got {found}.")
     options = arguments(layer)
     if "inplace" in options:
         options["inplace"] = False  # as all interval layers
-    copy = build_layer(family_name, type(layer).__name__, options)
+    copy = build_layer(family_name, kind.__name__, options)
     for tensor in layer.state_dict().values():
         if tensor.is_floating_point():
             copy.to(tensor.device, tensor.dtype)
@@ -159,12 +160,11 @@ def _known_layers() -> str:
 def _parameter_names(kind: type) -> list[str]:
     """Return the parameters of a constructor; ``*args`` are those in torch."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = list(inspect.signature(kind).parameters.values())
-    if any(p.kind in variable for p in parameters):
-        of_torch = inspect.signature(getattr(torch.nn, kind.__name__)).parameters
-        parameters = [*of_torch.values(), *parameters]
-    named = dict.fromkeys(p.name for p in parameters if p.kind not in variable)
-    return [name for name in named if name not in _IGNORED]
+    parameters = dict(inspect.signature(kind).parameters)
+    if any(p.kind in variable for p in parameters.values()):
+        parameters = {**inspect.signature(getattr(nn, kind.__name__)).parameters, **parameters}
+    fixed = (name for name, p in parameters.items() if p.kind not in variable)
+    return [name for name in fixed if name not in _IGNORED]
 
 
 def plain(value: Any) -> Any:
