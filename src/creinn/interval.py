@@ -42,12 +42,12 @@ class Interval:
     and ``nonnegative`` (they are known to be ``>= 0``).
 
     Args:
-        lower: Lower bounds, a floating tensor or an argument of ``torch.as_tensor``.
-        upper: Upper bounds of the same shape, dtype and device.
+        lower: The lower bounds, as a tensor or an argument of ``torch.as_tensor``.
+        upper: The upper bounds, with the same shape, dtype and device.
 
     Raises:
         ValueError: If the tensors do not match, a bound is not finite, or ``lower > upper``.
-        TypeError: If a dtype is not floating.
+        TypeError: If the dtype is not a floating dtype.
 
     Example:
         >>> x = Interval(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.5]))
@@ -198,7 +198,7 @@ class Interval:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a bound requires a gradient."""
+        """Whether a gradient is required for one of the bounds."""
         return self.lower.requires_grad or self.upper.requires_grad
 
     def size(self, dim: int | None = None) -> Any:
@@ -216,7 +216,7 @@ class Interval:
         return f"Interval(lower={self.lower!r}, upper={self.upper!r})"
 
     def contains(self, value: Tensor) -> Tensor:
-        """Return whether each value is in its interval."""
+        """Return whether the values are in the intervals."""
         return (self.lower <= value) & (value <= self.upper)
 
     # Monotone functions.
@@ -381,7 +381,7 @@ def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
 
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
-    # A tree map can return any objects.
+    # The leaves can be any objects.
     return Interval._of_point(*leaves) if is_point else Interval._of_parts(*leaves)
 
 

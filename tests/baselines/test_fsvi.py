@@ -64,10 +64,8 @@ def test_function_space_kl_of_a_linear_model():
     jitter = module.JITTER * 4.0
     expected = torch.zeros((), dtype=torch.float64)
     for k in range(2):
-        mean, covariance = (
-            x @ head.weight[k],
-            x @ torch.diag(variances[k]) @ x.T + jitter * torch.eye(3),
-        )
+        mean = x @ head.weight[k]
+        covariance = x @ torch.diag(variances[k]) @ x.T + jitter * torch.eye(3)
         squares = (covariance.trace() + mean.square().sum()) / (4.0 + jitter)
         expected = expected + 0.5 * (squares - 3 + 3 * math.log(4.0 + jitter) - covariance.logdet())
     assert_close(model.function_kl(x), expected)

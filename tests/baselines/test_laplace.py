@@ -58,10 +58,8 @@ def test_marginal_likelihood_matches_laplace_torch(fitted):
 
 def test_curvature_matches_dense_matrix():
     torch.manual_seed(0)
-    features, p = (
-        torch.randn(30, 4, dtype=torch.float64),
-        torch.randn(30, 3, dtype=torch.float64).softmax(1),
-    )
+    features = torch.randn(30, 4, dtype=torch.float64)
+    p = torch.randn(30, 3, dtype=torch.float64).softmax(1)
     curvature = Kronecker(3, 4).double()
     curvature.fit([(features[:11], p[:11]), (features[11:], p[11:])])
     outputs = sum(torch.diag(q) - torch.outer(q, q) for q in p)
@@ -87,10 +85,8 @@ def test_curvature_of_one_row_is_hessian_of_cross_entropy():
 
     hessian = torch.autograd.functional.hessian(loss, head.weight.detach()).reshape(6, 6)
     found = model.curvature
-    vectors, values = (
-        torch.kron(found.output_vectors, found.input_vectors),
-        found.eigenvalues.flatten(),
-    )
+    vectors = torch.kron(found.output_vectors, found.input_vectors)
+    values = found.eigenvalues.flatten()
     assert_close((vectors * values) @ vectors.T, hessian)
 
 

@@ -21,10 +21,8 @@ def norm_for(shape, **options):
 
 def random_interval(shape, seed=0):
     g = torch.Generator().manual_seed(seed)
-    center, radius = (
-        torch.randn(shape, generator=g).double(),
-        torch.rand(shape, generator=g).double(),
-    )
+    center = torch.randn(shape, generator=g).double()
+    radius = torch.rand(shape, generator=g).double()
     return Interval(center - radius, center + radius)
 
 
@@ -164,10 +162,8 @@ def test_zero_scale_and_shift_have_a_gradient():
 def test_gradients(training):
     norm = randomise(norm_for((3, 2), track_running_stats=not training), 1).train(training)
     g = torch.Generator().manual_seed(3)
-    center, radius = (
-        torch.randn(3, 2, generator=g).double(),
-        torch.rand(3, 2, generator=g).double() + 0.1,
-    )
+    center = torch.randn(3, 2, generator=g).double()
+    radius = torch.rand(3, 2, generator=g).double() + 0.1
 
     def bounds(c, r, weight, bias):
         parameters = {"weight": weight, "bias": bias}

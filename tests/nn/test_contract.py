@@ -108,10 +108,8 @@ def test_gradients_reach_the_input(case: LayerCase) -> None:
 @torch.no_grad()
 def test_infinite_and_nan_inputs_do_not_become_finite(case: LayerCase, value: float) -> None:
     interval, _ = pair(case, 9)
-    x, one = (
-        torch.full(case.shape, value, dtype=torch.float64),
-        torch.ones(case.shape, dtype=torch.float64),
-    )
+    x = torch.full(case.shape, value, dtype=torch.float64)
+    one = torch.ones(case.shape, dtype=torch.float64)
     pairs = torch.stack((x, one), stack_axis(x.ndim))
     for argument in (
         Interval._of_point(x),

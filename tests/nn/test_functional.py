@@ -176,10 +176,8 @@ def test_vmap_export_and_compile() -> None:
             assert_close(form(x).lower, expected.lower)
             assert_close(form(x).upper, expected.upper)
         # torch.compile does not support the check of shapes
-        network.conv, network.fc = (
-            inn.Identity(),
-            inn.Identity(),
-        )
+        network.conv = inn.Identity()
+        network.fc = inn.Identity()
         compiled, expected = torch.compile(network, backend="eager", fullgraph=True)(x), network(x)
         assert_close(compiled.lower, expected.lower)
         assert_close(compiled.upper, expected.upper)

@@ -57,8 +57,8 @@ class GaussianWeights(nn.Module):
         """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
         posteriors = [Normal(self.weight, self.weight_std, validate_args=False)]
-        if self.bias is not None:
-            posteriors.append(Normal(self.bias, self.bias_std, validate_args=False))
+        if (bias_std := self.bias_std) is not None:
+            posteriors.append(Normal(self.bias, bias_std, validate_args=False))
         return torch.stack([kl_divergence(q, prior).sum() for q in posteriors]).sum()
 
 

@@ -174,9 +174,9 @@ def _move_back(
     """Move the weights towards those before the last pass, as far as they are plausible."""
     after = copy.deepcopy(member.state_dict())
 
-    def move(share: float) -> None:  # integers are those after the pass
+    def move(share: float) -> None:
         for name, value in member.state_dict().items():
-            if value.is_floating_point():
+            if value.is_floating_point():  # counts do not change
                 torch.lerp(before[name], after[name], share, out=value)
 
     low, high = 0.0, 1.0

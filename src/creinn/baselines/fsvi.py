@@ -36,7 +36,7 @@ class FSVI(BNN):
         samples: Number of functions that are sampled for a prediction.
         context: Source of the context points: ``"train"`` for the training inputs, or a tensor of
             inputs. It may be None if the model is not trained.
-        context_points: Number ``M`` of context points at each step.
+        context_points: The number of context points at each step.
         prior_std: Standard deviation of the logits under the prior, which are independent with mean
             zero.
         **options: Other arguments of :class:`creinn.baselines.BNN`.
@@ -121,7 +121,7 @@ class FSVI(BNN):
             return terms.sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``."""
+        """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``M`` inputs."""
         with evaluating(self):
             features, logits = last_layer(self.network, x, len(self.rho) == 2)
             mean = self.norm(logits).T

@@ -183,7 +183,7 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
         \alpha_k = \frac{1}{\Sigma_{kk}}
                    \Bigl(1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr).
 
-    A row with a sum above :data:`MAX_CONCENTRATION` is scaled, so that its mean does not change.
+    The sum of a row is at most :data:`MAX_CONCENTRATION`.
 
     Args:
         mean: Means of the logits ``(N, K)``.

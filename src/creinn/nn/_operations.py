@@ -79,6 +79,7 @@ class Convolution:
         kernel = weight.shape[2:]
         to_input, to_weight = None, None
         to_taps = []
+        tap: Any
         for tap in itertools.product(*map(range, kernel)):
             used, reached = self._reach(tap, input.shape[2:], gradient.shape[2:])
             rows = outputs[reached].flatten(0, -2)

@@ -9,11 +9,9 @@ The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and ``b
 | full radii | interval of any sign | outer | 8 in one block, and 3 |
 | relative radii | interval of any sign | exact | 2 |
 
-Outer bounds are exact unless a weight and its input both contain negative and positive values. The
-backward pass computes the inputs and weights of the products again, so that only the input and the
-parameters of the layer are saved.
-
-The page "Method and errata" of the documentation lists three errata of these equations.
+The outer bounds are exact if a weight or its input does not change its sign. The inputs and weights
+of the products are computed again in the backward pass, so that only the input and the parameters
+of the layer are saved. The errata of these equations are in ``docs/method.md``.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +60,7 @@ def interval_affine(
 def relative_affine(
     operation: Operation, x: Interval, weight: Tensor, relative: Tensor, biases: Biases = NO_BIASES
 ) -> Interval:
-    r"""Return exact bounds for weights :math:`W_{ij} (1 \pm \rho_j)`.
+    r"""Return the exact bounds for weights :math:`W_{ij} (1 \pm \rho_j)`.
 
     The relative radii :math:`\rho` have the shape ``(C, 1, ...)``.
     """

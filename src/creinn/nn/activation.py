@@ -40,7 +40,7 @@ class _Monotone(_Activation):
 
 
 class _Valley(_Activation):
-    """Mixin for a function with one minimum at ``_bottom < 0`` that is ``>= 0`` for ``x >= 0``."""
+    """Mixin for a function with one minimum at ``_bottom``, which is ``>= 0`` for ``x >= 0``."""
 
     _bottom: float
 
@@ -51,7 +51,7 @@ class _Valley(_Activation):
             return Interval._of_point(function(x.lower), x.nonnegative)
         bottom = torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper)
         at_lower, at_upper, least = function(x.lower), function(x.upper), function(bottom)
-        # Rounding can make the value at a bound smaller than the computed minimum.
+        # Because of rounding, the value at a bound can be below the minimum.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
         return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
 

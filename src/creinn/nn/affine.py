@@ -17,7 +17,7 @@ from creinn.nn._operations import Biases, Convolution, Matrix, Operation, interv
 from creinn.nn._product import interval_affine
 from creinn.numerics import valid_radius
 
-Slices = tuple[slice, ...]
+Slices = tuple[Any, ...]
 
 
 class IntervalParameters(nn.Module):

@@ -97,7 +97,7 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         """
         if self.running_var is None:
             return None
-        packed = (None if t is None else widen(t.detach()) for t in self._packed())
+        packed: Any = (None if t is None else widen(t.detach()) for t in self._packed())
         weight, bias, mean, variance = packed
         scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
         return scale.view(2, -1), shift.view(2, -1)
@@ -151,9 +151,10 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         self, x: Tensor, tensors: Sequence[Any], by_batch: bool, share: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output, and the mean and the inverse deviation of the batch."""
+        weight, bias, mean, variance = tensors
         if by_batch and share == 0:
-            tensors = *tensors[:2], None, None
-        return torch.native_batch_norm(x, *tensors, by_batch, share, self.eps)
+            mean = variance = None
+        return torch.native_batch_norm(x, weight, bias, mean, variance, by_batch, share, self.eps)
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
         """Scale the radius by its mean square, which is computed in float32 or float64."""
@@ -196,7 +197,7 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
 
         Sound mode removes the parameters and statistics of the radius. From sound mode, and from
         scaled to paper mode, the output in eval mode does not change. From paper to scaled mode,
-        the mean square of the radii does not change. Initial values become those of the new mode.
+        the mean square of the radii does not change. Initial values are replaced.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.

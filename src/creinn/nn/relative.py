@@ -45,7 +45,7 @@ class RelativeParameters(affine.IntervalParameters):
 
     @property
     def weight_radius(self) -> Tensor:
-        """Relative radius times the absolute value of each weight."""
+        """The relative radius times the absolute value of the weight."""
         outputs, inputs, *kernel = self.weight.shape
         relative = valid_relative_radius(self.relative_radius).view(-1, inputs)  # one row per group
         rows = relative.repeat_interleave(outputs // len(relative), 0)
