@@ -108,7 +108,7 @@ class LeakyReLU(_Monotone, nn.LeakyReLU):
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope)
         if not negative_slope >= 0:
-            raise ValueError(f"LeakyReLU needs negative_slope >= 0, got {negative_slope}.")
+            raise ValueError(f"LeakyReLU needs a slope >= 0, got {negative_slope=}.")
 
 
 class ELU(_Monotone, nn.ELU):
