@@ -25,7 +25,7 @@ def _attribute(name: str) -> Any:
 
 
 def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
-    """Return a method that applies a function of tensors to both bounds."""
+    """Return a method that applies a function to both bounds."""
 
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
         return self.map_monotone(lambda t: function(t, *args, **kwargs))

@@ -112,10 +112,11 @@ class CreRL(Classifier):
             initialize(member, number % self.num_classes, self.tilt)
             if not self._fit_member(member, x, y, reference + math.log(threshold)):
                 member.load_state_dict(first.state_dict())
+                found = f"its relative likelihood is below {threshold:.3g}"
                 warnings.warn(
-                    f"Member {number + 1} of CreRL is a copy of the first one, because its relative "
-                    f"likelihood is below {threshold:.3g} after {self.passes} passes. Use more "
-                    "passes, a larger learning rate, or a smaller tilt.",
+                    f"Member {number + 1} of CreRL is a copy of the first one: {found} after "
+                    f"{self.passes} passes. Use more passes, a larger learning rate, or a smaller "
+                    "tilt.",
                     stacklevel=2,
                 )
         self.fitted.fill_(True)

@@ -130,9 +130,10 @@ class Linear(IntervalParameters, nn.Linear):
         """Map inputs ``(..., in_features)`` to outputs ``(..., out_features)``."""
         x = as_interval(x)
         self._check_features(x, -1, self.in_features)
-        rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
-        y = self._affine(Matrix(), rows)
-        return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)
+        if x.ndim == 2:
+            return self._affine(Matrix(), x)
+        y = self._affine(Matrix(), x.reshape(-1, self.in_features))
+        return y.reshape(*x.shape[:-1], self.out_features)
 
 
 class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
