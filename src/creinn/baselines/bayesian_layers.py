@@ -1,8 +1,8 @@
 r"""Layers with Gaussian weights, in the families ``local_reparameterization`` and ``flipout``.
 
 The distribution of a weight is :math:`N(\mu, \sigma^2)` with
-:math:`\sigma = \operatorname{softplus}(\rho)`. The means are the parameters ``weight`` and ``bias``,
-so that the state dict of an ordinary network can be loaded. The others are ``weight_rho`` and
+:math:`\sigma = \operatorname{softplus}(\rho)`. The parameters ``weight`` and ``bias`` are means, so
+that the state dict of an ordinary network can be loaded. The others are ``weight_rho`` and
 ``bias_rho``. A layer draws a new sample at each call, also in eval mode.
 """
 

@@ -119,8 +119,7 @@ def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
     Batch norm is in paper mode, with the exact bounds in eval mode.
     """
     if family_name not in INTERVAL_FAMILIES:
-        expected = " or ".join(map(repr, INTERVAL_FAMILIES))
-        raise ValueError(f"The family must be {expected}, got {family_name!r}.")
+        raise ValueError(f"The family must be in {INTERVAL_FAMILIES}, got {family_name!r}.")
     kind = type(layer)
     if family_of(layer) != "ordinary":
         found = f"{kind.__module__}.{kind.__name__}"

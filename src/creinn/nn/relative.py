@@ -2,8 +2,8 @@ r"""Interval layers with relative radii and the names of ``torch.nn``.
 
 The weights are :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each input
 feature or channel, so a layer has half of the parameters. The factor is applied to the input:
-:math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`. Then the
-output is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
+:math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
+Then the output is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
 
 These layers are not in the paper. The intervals of weights do not contain both signs, and a weight
 with center 0 has no gradient. All other layers are those of :mod:`creinn.nn`.
