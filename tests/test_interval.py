@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 import reference
@@ -39,12 +40,12 @@ def test_arithmetic_contains_every_member(x: Interval, y: Interval, s: float, t:
 @given(intervals, intervals)
 def test_arithmetic_is_exact(x: Interval, y: Interval) -> None:
     lower, upper = reference.product_bounds(x.lower, x.upper, y.lower, y.upper)
-    torch.testing.assert_close((x * y).lower, lower)
-    torch.testing.assert_close((x * y).upper, upper)
-    torch.testing.assert_close((x - y).lower, x.lower - y.upper)
-    torch.testing.assert_close((x - y).upper, x.upper - y.lower)
+    assert_close((x * y).lower, lower)
+    assert_close((x * y).upper, upper)
+    assert_close((x - y).lower, x.lower - y.upper)
+    assert_close((x - y).upper, x.upper - y.lower)
     signed = torch.tensor([1.0, -1.0, 0.0, 2.0], dtype=torch.float64)
-    torch.testing.assert_close((x * signed).lower[1], -x.upper[1])
+    assert_close((x * signed).lower[1], -x.upper[1])
 
 
 def test_arithmetic_by_hand() -> None:
@@ -91,10 +92,10 @@ def test_packed_forms_equal_the_bounds(shape: tuple[int, ...]) -> None:
         Interval._of_bounds(from_parts.bounds),
         Interval._of_center_radius(from_parts.center_radius),
     ):
-        torch.testing.assert_close(x.lower, a)
-        torch.testing.assert_close(x.upper, a + b)
-        torch.testing.assert_close(x.center, a + b / 2)
-        torch.testing.assert_close(x.radius, b / 2)
+        assert_close(x.lower, a)
+        assert_close(x.upper, a + b)
+        assert_close(x.center, a + b / 2)
+        assert_close(x.radius, b / 2)
         assert x.shape == shape
         assert x.ndim == len(shape)
 
@@ -117,8 +118,8 @@ def test_shape_methods_equal_torch() -> None:
         lambda v: v[1], lambda v: v[:, 1:], lambda v: v[..., 0], lambda v: v[torch.tensor([1, 0])],
     ):  # fmt: skip
         for value in (x, packed):
-            torch.testing.assert_close(operation(value).lower, operation(t))
-            torch.testing.assert_close(operation(value).upper, operation(t + 1))
+            assert_close(operation(value).lower, operation(t))
+            assert_close(operation(value).upper, operation(t + 1))
     assert len(x) == 2
     assert x.size() == t.size()
     assert x.size(1) == 3
@@ -184,7 +185,7 @@ def test_export() -> None:
     x = Interval(torch.zeros(2, 3), torch.ones(2, 3))
     program = torch.export.export(Halve(), (x,))
     other = Interval(-torch.ones(2, 3), torch.ones(2, 3))
-    torch.testing.assert_close(program.module()(other).lower, Halve()(other).lower)
+    assert_close(program.module()(other).lower, Halve()(other).lower)
     assert program.module()(other).lower.unique().tolist() == [-1.5]
 
 

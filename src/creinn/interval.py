@@ -1,8 +1,7 @@
 r"""Tensors of closed intervals :math:`[\underline a, \overline a]`.
 
-An :class:`Interval` is the input and the output of the layers in :mod:`creinn.nn` (Section
-"Interval neural networks" of Wang et al.; (forward_inn)). The bounds are inclusive in exact
-arithmetic. They are not rounded outwards.
+They are the inputs and outputs of the layers in :mod:`creinn.nn` (Section "Interval neural
+networks" of Wang et al.; (forward_inn)). The bounds are not rounded outwards.
 """
 
 import inspect
@@ -18,34 +17,32 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from creinn.numerics import as_floating, check_bounds, check_radius, traceable, valid_radius
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
-"""The interval version of each torch function, as defined in :mod:`creinn.nn.functional`."""
+"""The interval version of each torch function; see :mod:`creinn.nn.functional`."""
 
 
 def _attribute(name: str) -> Any:
-    """Return a property with the attribute of the bounds."""
     return property(lambda self: getattr(self._any, name), doc=f"As ``Tensor.{name}``.")
 
 
 def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
-    """Return a method that applies a method of tensors to both bounds."""
+    """Return a method that applies a function to both bounds."""
 
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
         return self.map_monotone(lambda t: function(t, *args, **kwargs))
 
     method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    method.__doc__ = "As the method of ``torch.Tensor``, on both bounds."
+    method.__doc__ = "As in ``torch.Tensor``, on both bounds."
     return method
 
 
 class Interval:
     """A tensor of closed intervals.
 
-    The two bounds, or the center and the radius, can be stored in one tensor ``(N, 2, C, ...)``.
     Two flags save time and do not change the bounds: ``is_point`` (the bounds are the same tensor)
     and ``nonnegative`` (they are known to be ``>= 0``).
 
     Args:
-        lower: The lower bounds, as a floating tensor or an argument of ``torch.as_tensor``.
+        lower: The lower bounds, as a tensor or an argument of ``torch.as_tensor``.
         upper: The upper bounds, with the same shape, dtype and device.
 
     Raises:
@@ -63,20 +60,18 @@ class Interval:
     __slots__ = ("_bounds", "_center_radius", "_parts", "is_point", "nonnegative")
 
     _parts: Any  # lower and upper, or None
-    _bounds: Tensor | None  # both bounds, stacked along `stack_axis`
-    _center_radius: Tensor | None  # stacked; rounding can make the radius negative
+    _bounds: Tensor | None
+    _center_radius: Tensor | None  # rounding can make the radius negative
     is_point: bool
     nonnegative: bool
 
     def __init__(self, lower: Any, upper: Any) -> None:
         lower, upper = as_floating(lower, "lower"), as_floating(upper, "upper")
-        self._parts, self._bounds, self._center_radius = (lower, upper), None, None
-        self.is_point = False
-        self.nonnegative = check_bounds(lower, upper)
+        self._assign(Interval._of_parts(lower, upper, check_bounds(lower, upper)))
 
     @classmethod
     def point(cls, value: Any) -> "Interval":
-        """Create intervals of width zero; raise a ``ValueError`` for NaN or infinity."""
+        """Create intervals of width zero from finite values."""
         value = as_floating(value, "value")
         return cls._of_point(value, check_bounds(value, value))
 
@@ -91,39 +86,39 @@ class Interval:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the interval version of a torch function, or raise a ``TypeError``."""
         if func not in ON_INTERVALS:
-            known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
-            raise TypeError(f"{func.__name__!r} does not support intervals. Supported: {known}.")
+            known = ", ".join(sorted({version.__name__ for version in ON_INTERVALS.values()}))
+            raise TypeError(f"{func.__name__!r} does not support intervals. Use one of {known}.")
         return ON_INTERVALS[func](*args, **(kwargs or {}))
 
     # Constructors without checks.
 
     @classmethod
-    def _of(cls, parts: Any, bounds: Any, center_radius: Any, nonnegative: bool) -> "Interval":
+    def _of_parts(cls, lower: Any, upper: Any, nonnegative: bool = False) -> "Interval":
         self = cls.__new__(cls)
-        self._parts, self._bounds, self._center_radius = parts, bounds, center_radius
+        self._parts, self._bounds, self._center_radius = (lower, upper), None, None
         self.is_point, self.nonnegative = False, nonnegative
         return self
 
     @classmethod
-    def _of_parts(cls, lower: Any, upper: Any, nonnegative: bool = False) -> "Interval":
-        return cls._of((lower, upper), None, None, nonnegative)
-
-    @classmethod
     def _of_point(cls, value: Tensor, nonnegative: bool = False) -> "Interval":
-        self = cls._of((value, value), None, None, nonnegative)
+        self = cls._of_parts(value, value, nonnegative)
         self.is_point = True
         return self
 
     @classmethod
     def _of_bounds(cls, bounds: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._of(None, bounds, None, nonnegative)
+        self = cls._of_parts(None, None, nonnegative)
+        self._parts, self._bounds = None, bounds
+        return self
 
     @classmethod
     def _of_center_radius(cls, center_radius: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._of(None, None, center_radius, nonnegative)
+        self = cls._of_parts(None, None, nonnegative)
+        self._parts, self._center_radius = None, center_radius
+        return self
 
     def _assign(self, other: "Interval") -> "Interval":
-        """Take the value of ``other``; no tensor is changed."""
+        """Take the tensors of ``other``."""
         for name in Interval.__slots__:
             setattr(self, name, getattr(other, name))
         return self
@@ -132,26 +127,25 @@ class Interval:
 
     @property
     def bounds(self) -> Tensor:
-        """Both bounds in one tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
+        """Both bounds in a tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
         if self._bounds is None:
             self._bounds = stack_parts(*self._pair)
         return self._bounds
 
     @property
     def center_radius(self) -> Tensor:
-        """The center and the radius in one tensor, stacked as in :attr:`bounds`."""
+        """Center and radius in a tensor, as in :attr:`bounds`."""
         if self._center_radius is None:
             self._center_radius = stack_parts(self.center, self.radius)
         return self._center_radius
 
     @property
     def has_center_radius(self) -> bool:
-        """Whether the center and the radius are stored."""
+        """Whether center and radius are stored."""
         return self._center_radius is not None
 
     @property
     def _pair(self) -> tuple[Any, Any]:
-        """The lower and the upper bounds."""
         if self._parts is None and self._bounds is not None:
             self._parts = self._bounds.unbind(stack_axis(self._bounds.ndim - 1))
         elif self._parts is None:
@@ -172,16 +166,14 @@ class Interval:
     @property
     def center(self) -> Tensor:
         """Midpoints ``(lower + upper) / 2``."""
-        if self._center_radius is not None:
+        if self.has_center_radius:
             return self._select(0)
         return self.lower if self.is_point else (self.lower + self.upper) / 2
 
     @property
     def radius(self) -> Tensor:
         """Half widths ``(upper - lower) / 2``."""
-        if self._center_radius is not None:
-            return valid_radius(self._select(1))
-        return self.width / 2
+        return valid_radius(self._select(1)) if self.has_center_radius else self.width / 2
 
     @property
     def width(self) -> Tensor:
@@ -196,8 +188,8 @@ class Interval:
 
     @property
     def _any(self) -> Tensor:
-        """A tensor with the shape of the interval."""
-        return self.lower if self._center_radius is None else self._select(0)
+        """A tensor of the same shape."""
+        return self._select(0) if self.has_center_radius else self.lower
 
     shape: torch.Size = _attribute("shape")
     ndim: int = _attribute("ndim")
@@ -206,15 +198,15 @@ class Interval:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether one of the bounds requires a gradient."""
+        """Whether a gradient is required for one of the bounds."""
         return self.lower.requires_grad or self.upper.requires_grad
 
     def size(self, dim: int | None = None) -> Any:
-        """Return the shape, or the size of a dimension, as in ``Tensor.size``."""
+        """Return the shape or the size of a dimension."""
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        """Return the number of dimensions, as in ``Tensor.dim``."""
+        """Return the number of dimensions."""
         return self.ndim
 
     def __len__(self) -> int:
@@ -224,7 +216,7 @@ class Interval:
         return f"Interval(lower={self.lower!r}, upper={self.upper!r})"
 
     def contains(self, value: Tensor) -> Tensor:
-        """Return whether each value is in the interval, including the bounds."""
+        """Return whether the values are in the intervals."""
         return (self.lower <= value) & (value <= self.upper)
 
     # Monotone functions.
@@ -232,17 +224,17 @@ class Interval:
     def map_monotone(
         self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None
     ) -> "Interval":
-        """Apply a function that is non-decreasing in each element to both bounds.
+        """Apply a function that is non-decreasing in each element.
 
-        ``nonnegative`` is true if the result is known to be ``>= 0``. By default the flag is kept.
+        By default, the flag ``nonnegative`` does not change.
         """
-        keep = self.nonnegative if nonnegative is None else nonnegative
+        nonnegative = self.nonnegative if nonnegative is None else nonnegative
         if self.is_point:
-            return Interval._of_point(function(self.lower), keep)
-        return Interval._of_parts(function(self.lower), function(self.upper), keep)
+            return Interval._of_point(function(self.lower), nonnegative)
+        return Interval._of_parts(function(self.lower), function(self.upper), nonnegative)
 
     def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
-        """Apply a non-decreasing function of rows to both bounds in one call.
+        """Apply a non-decreasing function of rows in one call.
 
         A ``linear`` function is applied to the center and the radius if they are stored.
         """
@@ -254,10 +246,14 @@ class Interval:
         return create(function(rows).unflatten(0, (-1, 2)), self.nonnegative)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
-        """Flatten the dimensions, as in ``Tensor.flatten``."""
+        """Flatten dimensions, as in ``Tensor.flatten``."""
+
+        def flatten(t: Tensor) -> Tensor:
+            return t.flatten(start_dim, end_dim)
+
         if self.has_center_radius and start_dim > 0:
-            return self.channelwise(lambda t: t.flatten(start_dim, end_dim), linear=True)
-        return self.map_monotone(lambda t: t.flatten(start_dim, end_dim))
+            return self.channelwise(flatten, linear=True)
+        return self.map_monotone(flatten)
 
     reshape = _like_tensors(lambda t, *shape: t.reshape(*shape))
     unsqueeze = _like_tensors(lambda t, dim: t.unsqueeze(dim))
@@ -275,7 +271,7 @@ class Interval:
     def __getitem__(self, index: Any) -> "Interval":
         return self.map_monotone(lambda t: t[index])
 
-    # Arithmetic. The result is the exact range for independent operands.
+    # Arithmetic: the exact range for independent operands.
 
     def __neg__(self) -> "Interval":
         if self.is_point:
@@ -327,12 +323,12 @@ _OPERANDS = (Interval, Tensor, int, float)
 
 
 def as_interval(x: Interval | Tensor) -> Interval:
-    """Return an interval; a tensor is a point, which is not checked."""
+    """Return an interval; a tensor is a point and is not checked."""
     if isinstance(x, Interval):
         return x
     if isinstance(x, Tensor):
         return Interval._of_point(x)
-    raise TypeError(f"Expected an Interval or a tensor (a point), got {type(x).__name__}.")
+    raise TypeError(f"Expected an Interval or a tensor, got {type(x).__name__}.")
 
 
 @traceable
@@ -355,15 +351,12 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 def stack_axis(ndim: int) -> int:
-    """Return the axis of the two bounds in the packed form of an interval."""
+    """Return the axis of the bounds in a packed tensor."""
     return 1 if ndim >= 2 else 0
 
 
 def stack_parts(first: Tensor, second: Tensor) -> Tensor:
-    """Stack two bounds in the packed form of an interval.
-
-    The result is contiguous, because oneDNN corrupts memory in other memory formats.
-    """
+    """Pack two tensors; contiguous, because oneDNN corrupts memory in other formats."""
     return torch.stack((first, second), stack_axis(first.ndim)).contiguous()
 
 
@@ -388,7 +381,7 @@ def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
 
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
-    # The leaves can be any objects in a tree map. The flag `nonnegative` only affects the speed.
+    # The leaves can be any objects.
     return Interval._of_point(*leaves) if is_point else Interval._of_parts(*leaves)
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from creinn.baselines import BNN, SNN, flipout, local_reparameterization
 from creinn.baselines.registry import build_classifier
@@ -18,8 +20,8 @@ def blobs(rows: int = 120, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return centres[y] + 0.5 * torch.randn(rows, 2, generator=generator), y
 
 
-def definition(layers) -> torch.nn.Module:
-    return torch.nn.Sequential(
+def definition(layers) -> nn.Module:
+    return nn.Sequential(
         layers.Linear(2, 8), layers.BatchNorm1d(8), layers.ReLU(), layers.Linear(8, 3)
     )
 
@@ -56,11 +58,11 @@ def test_loss_is_cross_entropy_plus_weighted_kl_per_example(model):
     for _ in range(4):
         model.after_step()
     prediction = model(x)
-    nll = torch.nn.functional.nll_loss(prediction.log_samples[0], y)
+    nll = nn.functional.nll_loss(prediction.log_samples[0], y)
     kl = model.network[0].kl(0.5) + model.network[3].kl(0.5)
-    torch.testing.assert_close(model.loss(prediction, y), nll + 0.3 * (5 / 10) * kl / 120)
+    assert_close(model.loss(prediction, y), nll + 0.3 * (5 / 10) * kl / 120)
     model.eval()
-    torch.testing.assert_close(model.loss(prediction, y), nll)
+    assert_close(model.loss(prediction, y), nll)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
         z = torch.linspace(-8, 8, 4001, dtype=torch.float64)
         density = torch.exp(-z.square() / 2)
         slope = -(torch.sigmoid(-(mean + std * z)) * density).sum() / density.sum()
-        torch.testing.assert_close(total[0] / 25, slope * x[0], rtol=0.05, atol=0)
+        assert_close(total[0] / 25, slope * x[0], rtol=0.05, atol=0)
 
 
 @pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "bnn-l"])
@@ -152,4 +154,4 @@ def test_train_resume_and_load(method, tmp_path, monkeypatch):
     copy = build_classifier(METHODS[method], definition)
     copy.load_state_dict(resumed)
     torch.manual_seed(1)
-    torch.testing.assert_close(copy.predict(test_x).samples, prediction.samples)
+    assert_close(copy.predict(test_x).samples, prediction.samples)

@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from creinn import fit, models
 from creinn.baselines import SNN, CreRL, crerl
@@ -24,7 +26,7 @@ def draw(rows=90, classes=3):
 def trained(alpha=0.7, logits=3, norm=False, **options):
     x, y = draw(classes=max(logits, 2))
     torch.manual_seed(0)
-    members = [SNN(torch.nn.Linear(2, logits), logit_norm=norm) for _ in range(4)]
+    members = [SNN(nn.Linear(2, logits), logit_norm=norm) for _ in range(4)]
     model = CreRL(members, alpha, learning_rate=0.3, **options)
     fit(model, (x, y), config=TrainConfig(epochs=60, learning_rate=0.1, progress=False))
     return model, x, y
@@ -48,9 +50,9 @@ def test_relative_likelihoods_reach_their_thresholds(logits, norm):
 
 
 def test_log_likelihood_by_hand():
-    member = SNN(torch.nn.Linear(2, 1))  # probability 3/4 of the true class of every row
-    torch.nn.init.zeros_(member.network.weight)
-    torch.nn.init.constant_(member.network.bias, math.log(3.0))
+    member = SNN(nn.Linear(2, 1))  # probability 3/4 of the true class of every row
+    nn.init.zeros_(member.network.weight)
+    nn.init.constant_(member.network.bias, math.log(3.0))
     found = log_likelihood(member, torch.zeros(5, 2), torch.ones(5).long())
     assert found == pytest.approx(math.log(3 / 4))
 
@@ -60,8 +62,8 @@ def test_sets_contain_exactly_the_range_of_the_members():
     samples = torch.stack([member(x).probabilities for member in model.members]).detach()
     prediction = model.predict(x)
     assert isinstance(prediction, CredalSet)
-    torch.testing.assert_close(prediction.lower, samples.amin(0))
-    torch.testing.assert_close(prediction.upper, samples.amax(0))
+    assert_close(prediction.lower, samples.amin(0))
+    assert_close(prediction.upper, samples.amax(0))
     assert all(bool(prediction.contains(one).all()) for one in samples)
 
 
@@ -74,7 +76,7 @@ def test_smaller_alpha_gives_wider_sets():
 
 
 def test_initial_members_prefer_different_classes():
-    members = [SNN(torch.nn.Linear(2, 3)) for _ in range(3)]
+    members = [SNN(nn.Linear(2, 3)) for _ in range(3)]
     for preferred, member in enumerate(members):
         initialize(member, preferred, 20.0)
         assert (member(torch.randn(9, 2)).label == preferred).all()
@@ -87,7 +89,7 @@ def test_member_below_its_threshold_is_replaced(monkeypatch):
     first, second, *_ = model.members
     least = min(log_likelihood(member, x, y) for member in model.members)
     assert math.exp(least - log_likelihood(first, x, y)) >= 0.7
-    torch.testing.assert_close(first.network.weight, second.network.weight)
+    assert_close(first.network.weight, second.network.weight)
 
 
 def test_untrained_model_predicts_the_first_member():
@@ -95,7 +97,7 @@ def test_untrained_model_predicts_the_first_member():
     x = torch.randn(5, 2)
     assert len(model.members) == 8
     prediction = model.eval().predict(x)
-    torch.testing.assert_close(prediction.lower, model.members[0](x).probabilities)
+    assert_close(prediction.lower, model.members[0](x).probabilities)
     assert float(prediction.width.max()) == 0
 
 
@@ -104,16 +106,16 @@ def test_saved_model_predicts_the_same_sets(tmp_path):
     save(model, tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert (loaded.alpha, len(loaded.members)) == (0.7, 4)
-    torch.testing.assert_close(loaded.predict(x).upper, model.predict(x).upper)
+    assert_close(loaded.predict(x).upper, model.predict(x).upper)
 
 
 @pytest.mark.parametrize(("alpha", "count", "token"), [(1.0, 3, "alpha"), (0.5, 1, "members")])
 def test_settings_out_of_range_raise(alpha, count, token):
     with pytest.raises(ValueError, match=token):
-        CreRL([SNN(torch.nn.Linear(2, 3)) for _ in range(count)], alpha)
+        CreRL([SNN(nn.Linear(2, 3)) for _ in range(count)], alpha)
 
 
 def test_layer_without_bias_raises():
-    members = [SNN(torch.nn.Linear(2, 3, bias=False)) for _ in range(2)]
+    members = [SNN(nn.Linear(2, 3, bias=False)) for _ in range(2)]
     with pytest.raises(ValueError, match="bias"):
         CreRL(members).eval().after_training([draw()])

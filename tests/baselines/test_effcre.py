@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from creinn.baselines.effcre import EffCre, plausible_shifts, shifted_bounds
 from creinn.saving import load, save
@@ -49,16 +51,16 @@ def test_bounds_match_search_over_shifts(classes, scale):
             shift = torch.zeros(classes, dtype=torch.float64)
             shift[k] = ends[0, k] + share * (ends[1, k] - ends[0, k])
             found.append((logits + shift).softmax(1))
-    torch.testing.assert_close(lower, torch.stack(found).amin(0), atol=1e-12, rtol=1e-9)
-    torch.testing.assert_close(upper, torch.stack(found).amax(0), atol=1e-12, rtol=1e-9)
+    assert_close(lower, torch.stack(found).amin(0), atol=1e-12, rtol=1e-9)
+    assert_close(upper, torch.stack(found).amax(0), atol=1e-12, rtol=1e-9)
 
 
 def test_bounds_by_hand():
     # odds 1 : 1 with a factor between 1/2 and 2 for the first class: p_1 in [1/3, 2/3]
     logs, shift = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([math.log(2), 0.0])
     lower, upper = shifted_bounds(logs, -shift, shift)
-    torch.testing.assert_close(lower, torch.tensor([[1 / 3, 1 / 3]]))
-    torch.testing.assert_close(upper, torch.tensor([[2 / 3, 2 / 3]]))
+    assert_close(lower, torch.tensor([[1 / 3, 1 / 3]]))
+    assert_close(upper, torch.tensor([[2 / 3, 2 / 3]]))
 
 
 def test_extreme_logits_have_finite_bounds():
@@ -81,7 +83,7 @@ def test_smaller_alpha_gives_wider_sets():
     widths = []
     for alpha in (0.5, 0.95, 1.0):
         torch.manual_seed(0)
-        model = EffCre(torch.nn.Linear(2, 3), alpha)
+        model = EffCre(nn.Linear(2, 3), alpha)
         model.eval().after_training([(x, y)])
         prediction = model.predict(x)
         widths.append((prediction.upper - prediction.lower).mean().item())
@@ -90,23 +92,23 @@ def test_smaller_alpha_gives_wider_sets():
 
 def test_one_logit_and_saved_model(tmp_path):
     x, y = torch.randn(40, 2), torch.arange(40) % 2
-    model = EffCre(torch.nn.Linear(2, 1), 0.9)
+    model = EffCre(nn.Linear(2, 1), 0.9)
     model.eval().after_training([(x, y)])
     save(model, tmp_path / "model")
     loaded = load(tmp_path / "model").predict(x)
     assert loaded.num_classes == 2
-    torch.testing.assert_close(loaded.lower, model.predict(x).lower)
+    assert_close(loaded.lower, model.predict(x).lower)
 
 
 def test_alpha_outside_range_raises():
     with pytest.raises(ValueError, match="alpha"):
-        EffCre(torch.nn.Linear(2, 3), alpha=0.0)
+        EffCre(nn.Linear(2, 3), alpha=0.0)
 
 
 def test_sets_match_search_over_plausible_shifts():
     """Search for all shifts on a grid whose relative likelihood is large enough."""
     x, y, alpha = torch.randn(50, 2).double(), torch.arange(50) % 3, 0.9
-    model = EffCre(torch.nn.Linear(2, 3).double(), alpha).eval()
+    model = EffCre(nn.Linear(2, 3).double(), alpha).eval()
     model.after_training([(x[:30], y[:30]), (x[30:], y[30:])])
     with torch.no_grad():
         logits = model.network(x)
@@ -118,6 +120,6 @@ def test_sets_match_search_over_plausible_shifts():
             if float(change[torch.arange(50), y].mean().exp()) >= alpha:
                 found.append((logits + shift).softmax(1))
     prediction = model.predict(x)
-    torch.testing.assert_close(prediction.lower, torch.stack(found).amin(0), atol=2e-3, rtol=0)
-    torch.testing.assert_close(prediction.upper, torch.stack(found).amax(0), atol=2e-3, rtol=0)
+    assert_close(prediction.lower, torch.stack(found).amin(0), atol=2e-3, rtol=0)
+    assert_close(prediction.upper, torch.stack(found).amax(0), atol=2e-3, rtol=0)
     assert float(prediction.width.mean()) > 0.1

@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_linear_bn_eval
+from torch.testing import assert_close
 
 from creinn.baselines import FSVI
 from creinn.baselines import fsvi as module
@@ -15,11 +16,9 @@ from creinn.baselines.bayesian_layers import inverse_softplus
 from creinn.saving import load, save
 
 
-def small_network() -> torch.nn.Module:
+def small_network() -> nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)
-    ).double()
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
 
 
 def inputs(rows: int = 4, seed: int = 1) -> Tensor:
@@ -47,32 +46,29 @@ def test_last_layer_output_is_gaussian():
 
 def test_kl_by_hand():
     # one point x = 1, logits N(2, 1): from N(0, 4) each (1 + 4) / 8 - 1/2 + ln 2
-    head = torch.nn.Linear(1, 2, bias=False).double()
+    head = nn.Linear(1, 2, bias=False).double()
     model = FSVI(head, prior_std=2.0)
     with torch.no_grad():
         head.weight.fill_(2.0)
         model.rho[0].fill_(inverse_softplus(1.0))
     one = torch.ones(1, 1, dtype=torch.float64)
-    assert model.function_kl(one).item() == pytest.approx(
-        2 * (0.125 + 0.693147), abs=1e-3
-    )  # but for the jitter
+    # but for the jitter
+    assert model.function_kl(one).item() == pytest.approx(2 * (0.125 + 0.693147), abs=1e-3)
 
 
 def test_function_space_kl_of_a_linear_model():
     torch.manual_seed(0)
-    head = torch.nn.Linear(3, 2, bias=False).double()
+    head = nn.Linear(3, 2, bias=False).double()
     model = set_std(FSVI(head, prior_std=2.0), 1.0)
     x, variances = inputs(3), F.softplus(model.rho[0]).square()
     jitter = module.JITTER * 4.0
     expected = torch.zeros((), dtype=torch.float64)
     for k in range(2):
-        mean, covariance = (
-            x @ head.weight[k],
-            x @ torch.diag(variances[k]) @ x.T + jitter * torch.eye(3),
-        )
+        mean = x @ head.weight[k]
+        covariance = x @ torch.diag(variances[k]) @ x.T + jitter * torch.eye(3)
         squares = (covariance.trace() + mean.square().sum()) / (4.0 + jitter)
         expected = expected + 0.5 * (squares - 3 + 3 * math.log(4.0 + jitter) - covariance.logdet())
-    torch.testing.assert_close(model.function_kl(x), expected)
+    assert_close(model.function_kl(x), expected)
 
 
 def test_kl_has_finite_gradients():
@@ -80,9 +76,8 @@ def test_kl_has_finite_gradients():
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    x = inputs(
-        40
-    ).float()  # there are more points than features, so the matrix is singular without jitter
+    # there are more points than features, so the matrix is singular without jitter
+    x = inputs(40).float()
     model.function_kl(x).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -100,12 +95,10 @@ def test_loss_includes_kl_at_new_context_points():
     torch.manual_seed(7)
     points = model.draw_context()
     torch.manual_seed(7)
-    torch.testing.assert_close(
-        model.loss(prediction, y), nll + 0.5 * model.function_kl(points) / 50
-    )
+    assert_close(model.loss(prediction, y), nll + 0.5 * model.function_kl(points) / 50)
     assert (points.unsqueeze(1) == x).all(2).any(1).all()  # rows of the training data
     assert not torch.equal(model.draw_context(), points)
-    torch.testing.assert_close(model.eval().loss(prediction, y), nll)
+    assert_close(model.eval().loss(prediction, y), nll)
 
 
 def test_context_points_from_another_dataset():
@@ -117,9 +110,7 @@ def test_context_points_from_another_dataset():
 
 def test_context_points_do_not_change_batch_norm_statistics():
     torch.manual_seed(0)
-    network = torch.nn.Sequential(
-        torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
-    )
+    network = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
     model = FSVI(network).train()
     x = inputs(60).float()
     before = network[1].running_mean.clone()
@@ -132,7 +123,7 @@ def normed(signs: tuple[float, float] = (1.0, -1.0), bias: bool = True, **option
     """A model with a norm of its logits as if trained."""
     network = small_network()
     if not bias:
-        network[2] = torch.nn.Linear(5, 2, bias=False).double()
+        network[2] = nn.Linear(5, 2, bias=False).double()
     model = set_std(FSVI(network, logit_norm=True, **options), 0.5)
     with torch.no_grad():
         model.norm.running_mean.copy_(torch.tensor([0.7, -0.4]))
@@ -168,8 +159,8 @@ def test_batch_norm_equals_folded_weights(bias):
     for found, expected in zip(
         model.function_distribution(x), twin.function_distribution(x), strict=True
     ):
-        torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(model.function_kl(x), twin.function_kl(x))
+        assert_close(found, expected)
+    assert_close(model.function_kl(x), twin.function_kl(x))
 
 
 @torch.no_grad()
@@ -179,7 +170,7 @@ def test_samples_with_batch_norm_equal_folded_samples():
     torch.manual_seed(3)
     found = model(x).samples
     torch.manual_seed(3)
-    torch.testing.assert_close(found, twin(x).samples)
+    assert_close(found, twin(x).samples)
     assert found.shape == (5, 4, 2)
 
 
@@ -191,10 +182,8 @@ def test_training_norm_uses_statistics_of_the_noisy_batch():
     prediction = model(x)
     ((before, after),) = seen
     assert (before - model.network(x)).abs().max() > 0.1  # the model already has noise
-    torch.testing.assert_close(
-        after, F.batch_norm(before, None, None, model.norm.weight, model.norm.bias, True)
-    )
-    torch.testing.assert_close(prediction.samples, after.softmax(1).unsqueeze(0))
+    assert_close(after, F.batch_norm(before, None, None, model.norm.weight, model.norm.bias, True))
+    assert_close(prediction.samples, after.softmax(1).unsqueeze(0))
 
 
 def test_kl_trains_norm_without_changing_its_statistics():
@@ -214,7 +203,7 @@ def test_save_and_load_with_batch_norm(tmp_path):
     save(model, tmp_path)
     again = load(tmp_path)
     assert again.options() == model.options()
-    torch.testing.assert_close(again.function_distribution(x), model.function_distribution(x))
+    assert_close(again.function_distribution(x), model.function_distribution(x))
 
 
 def test_invalid_options_raise():
@@ -229,4 +218,4 @@ def test_invalid_options_raise():
     with pytest.raises(RuntimeError, match="before_training"):
         FSVI(small_network()).draw_context()
     with pytest.raises(ValueError, match="Linear"):
-        FSVI(torch.nn.Sequential(small_network(), torch.nn.Tanh()))(inputs())
+        FSVI(nn.Sequential(small_network(), nn.Tanh()))(inputs())

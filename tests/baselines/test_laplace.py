@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.distributions import Dirichlet
 from torch.nn.utils.fusion import fuse_linear_bn_eval
+from torch.testing import assert_close
 
 from creinn.baselines import DirichletPredictive, LaplaceBNN, Predictive
 from creinn.baselines.laplace import MAX_CONCENTRATION, PRIOR_PRECISIONS, Kronecker, laplace_bridge
@@ -25,7 +27,7 @@ def tensor(values) -> torch.Tensor:
 
 @pytest.fixture
 def fitted() -> LaplaceBNN:
-    head = torch.nn.Linear(4, 3, bias=False, dtype=torch.float64)
+    head = nn.Linear(4, 3, bias=False, dtype=torch.float64)
     head.load_state_dict({"weight": tensor(CASE["weight"])})
     model = LaplaceBNN(head, prior_precision=REFERENCE["prior_precision"]).double().eval()
     model.after_training([(tensor(REFERENCE["x"]), torch.tensor(REFERENCE["y"]))])
@@ -35,8 +37,8 @@ def fitted() -> LaplaceBNN:
 @torch.no_grad()
 def test_logits_match_laplace_torch(fitted):
     mean, covariance = fitted.logit_distribution(tensor(REFERENCE["test"]))
-    torch.testing.assert_close(mean, tensor(CASE["mean"]))
-    torch.testing.assert_close(covariance, tensor(CASE["covariance"]))
+    assert_close(mean, tensor(CASE["mean"]))
+    assert_close(covariance, tensor(CASE["covariance"]))
 
 
 @torch.no_grad()
@@ -44,9 +46,7 @@ def test_logits_match_laplace_torch(fitted):
 def test_bridge_matches_laplace_torch(fitted, normalise):
     fitted.normalise = normalise
     probabilities = fitted(tensor(REFERENCE["test"])).probabilities
-    torch.testing.assert_close(
-        probabilities, tensor(CASE["bridge_norm" if normalise else "bridge"])
-    )
+    assert_close(probabilities, tensor(CASE["bridge_norm" if normalise else "bridge"]))
 
 
 def test_marginal_likelihood_matches_laplace_torch(fitted):
@@ -58,40 +58,36 @@ def test_marginal_likelihood_matches_laplace_torch(fitted):
 
 def test_curvature_matches_dense_matrix():
     torch.manual_seed(0)
-    features, p = (
-        torch.randn(30, 4, dtype=torch.float64),
-        torch.randn(30, 3, dtype=torch.float64).softmax(1),
-    )
+    features = torch.randn(30, 4, dtype=torch.float64)
+    p = torch.randn(30, 3, dtype=torch.float64).softmax(1)
     curvature = Kronecker(3, 4).double()
     curvature.fit([(features[:11], p[:11]), (features[11:], p[11:])])
     outputs = sum(torch.diag(q) - torch.outer(q, q) for q in p)
     dense = torch.kron(outputs, features.T @ features / len(p))
-    torch.testing.assert_close(
+    assert_close(
         curvature.eigenvalues.flatten().sort()[0], torch.linalg.eigvalsh(dense).clamp_min(0)
     )
     posterior = torch.linalg.inv(dense + 0.3 * torch.eye(12, dtype=torch.float64))
     rows = torch.randn(5, 4, dtype=torch.float64)
     expected = torch.stack([(j := torch.kron(torch.eye(3), row)) @ posterior @ j.T for row in rows])
-    torch.testing.assert_close(curvature.covariance(rows, tensor(0.3)), expected)
+    assert_close(curvature.covariance(rows, tensor(0.3)), expected)
 
 
 def test_curvature_of_one_row_is_hessian_of_cross_entropy():
     torch.manual_seed(0)
     x, y = torch.randn(1, 2, dtype=torch.float64), torch.tensor([2])
-    head = torch.nn.Linear(2, 3, bias=False, dtype=torch.float64)
+    head = nn.Linear(2, 3, bias=False, dtype=torch.float64)
     model = LaplaceBNN(head, prior_precision=1.0).double()
     model.after_training([(x, y)])
 
     def loss(weight: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(x @ weight.T, y, reduction="sum")
+        return nn.functional.cross_entropy(x @ weight.T, y, reduction="sum")
 
     hessian = torch.autograd.functional.hessian(loss, head.weight.detach()).reshape(6, 6)
     found = model.curvature
-    vectors, values = (
-        torch.kron(found.output_vectors, found.input_vectors),
-        found.eigenvalues.flatten(),
-    )
-    torch.testing.assert_close((vectors * values) @ vectors.T, hessian)
+    vectors = torch.kron(found.output_vectors, found.input_vectors)
+    values = found.eigenvalues.flatten()
+    assert_close((vectors * values) @ vectors.T, hessian)
 
 
 def test_bridge_by_hand():
@@ -99,9 +95,7 @@ def test_bridge_by_hand():
     mean = tensor([[2.0, 1.0, 0.5]]).log()
     alpha = laplace_bridge(mean, torch.eye(3, dtype=torch.float64).unsqueeze(0), normalise=False)
     # sum of exp(-mu) is 3.5: (1/3 + {2, 1, 1/2} * 3.5 / 9) / (2/3)
-    torch.testing.assert_close(
-        alpha, tensor([[1.6666667, 1.0833333, 0.7916667]]), rtol=1e-6, atol=0
-    )
+    assert_close(alpha, tensor([[1.6666667, 1.0833333, 0.7916667]]), rtol=1e-6, atol=0)
 
 
 def test_bridge_inverts_dirichlet_moments_in_softmax_basis():
@@ -116,7 +110,7 @@ def test_bridge_inverts_dirichlet_moments_in_softmax_basis():
     )
     # The covariance is singular along the vector of ones. A variance in this direction does not change the result.
     covariance = covariance + 2.5
-    torch.testing.assert_close(laplace_bridge(mean + 3.0, covariance, normalise=False), alpha)
+    assert_close(laplace_bridge(mean + 3.0, covariance, normalise=False), alpha)
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -153,9 +147,7 @@ def test_bridge_matches_slow_implementation(classes, normalise):
         mean = torch.randn(classes, generator=generator, dtype=torch.float64)
         covariance = 10 ** (6 * torch.rand((), generator=generator) - 3) * root @ root.T
         found = laplace_bridge(mean[None], covariance[None], normalise)[0]
-        torch.testing.assert_close(
-            found, tensor(slow_bridge(mean, covariance, normalise)), rtol=1e-6, atol=1e-12
-        )
+        assert_close(found, tensor(slow_bridge(mean, covariance, normalise)), rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -166,15 +158,13 @@ def test_bridge_of_constant_logits(dtype, normalise):
     limit = laplace_bridge(
         mean.double(), 1e-25 * torch.eye(4, dtype=torch.float64).expand(50, 4, 4), normalise
     )
-    torch.testing.assert_close(
+    assert_close(
         found.double() / MAX_CONCENTRATION, limit / MAX_CONCENTRATION, rtol=1e-4, atol=1e-9
     )
     # the result is finite if the sum or one of the logits is known
     centring = (torch.eye(4) - 1 / 4).to(dtype).expand(50, 4, 4)
     known = laplace_bridge(mean, centring, normalise)
-    torch.testing.assert_close(
-        known, laplace_bridge(mean, centring + 1.0, normalise), rtol=1e-4, atol=1e-6
-    )
+    assert_close(known, laplace_bridge(mean, centring + 1.0, normalise), rtol=1e-4, atol=1e-6)
     one = laplace_bridge(
         mean, torch.diag(torch.tensor([0.0, 1.0, 1.0, 1.0])).to(dtype).expand(50, 4, 4), normalise
     )
@@ -184,10 +174,10 @@ def test_bridge_of_constant_logits(dtype, normalise):
 def test_dead_features_give_finite_predictions():
     """Features of zeros into a layer without bias: the logits are 0 and do not vary."""
     x, y = problem()
-    model = LaplaceBNN(torch.nn.Linear(4, 3, bias=False)).eval()
+    model = LaplaceBNN(nn.Linear(4, 3, bias=False)).eval()
     model.after_training([(x, y)])
     prediction = model.predict(torch.zeros(2, 4))
-    torch.testing.assert_close(prediction.probabilities, torch.full((2, 3), 1 / 3))
+    assert_close(prediction.probabilities, torch.full((2, 3), 1 / 3))
     assert bool(prediction.epistemic.isfinite().all())
 
 
@@ -196,7 +186,7 @@ def test_dirichlet_closed_forms_match_sampling():
     alpha = tensor([[0.3, 1.0, 2.0], [10.0, 10.0, 30.0], [1e-3, 1e-3, 5.0]])
     exact, sampled = DirichletPredictive(alpha), Predictive(Dirichlet(alpha).sample((40000,)))
     for name in ("probabilities", "total", "aleatoric", "epistemic"):
-        torch.testing.assert_close(getattr(exact, name), getattr(sampled, name), atol=0.01, rtol=0)
+        assert_close(getattr(exact, name), getattr(sampled, name), atol=0.01, rtol=0)
     assert exact.samples.shape == (10, 3, 3)
 
 
@@ -217,15 +207,15 @@ def problem(rows: int = 300) -> tuple[torch.Tensor, torch.Tensor]:
     ).argmax(1)
 
 
-def body() -> torch.nn.Module:
+def body() -> nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
 def test_prediction_before_fit_is_ordinary():
     x, y = problem()
     model = LaplaceBNN(body()).eval()
-    torch.testing.assert_close(model.predict(x).probabilities, model.network(x).softmax(1).detach())
+    assert_close(model.predict(x).probabilities, model.network(x).softmax(1).detach())
     model.after_training([(x, y)])
     assert isinstance(model.predict(x, batch_size=100), DirichletPredictive)
     assert not isinstance(model.train()(x), DirichletPredictive)
@@ -242,7 +232,7 @@ def test_prior_precision_maximises_the_marginal_likelihood():
 
 def test_uncertainty_grows_away_from_data():
     x, y = problem()
-    model = LaplaceBNN(torch.nn.Linear(4, 3), normalise=False)
+    model = LaplaceBNN(nn.Linear(4, 3), normalise=False)
     model.after_training([(x, y)])
     directions = x[:50] / x[:50].norm(dim=1, keepdim=True)
     _, near = model.logit_distribution(directions)
@@ -252,9 +242,7 @@ def test_uncertainty_grows_away_from_data():
 
 def test_fit_does_not_change_batch_norm():
     x, y = problem()
-    network = torch.nn.Sequential(
-        torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
-    )
+    network = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
     model = LaplaceBNN(network).train()
     before = network[1].running_mean.clone()
     model.after_training([(x, y)])
@@ -266,7 +254,7 @@ def trained_with_norm(bias: bool = True, steps: int = 30) -> LaplaceBNN:
     """Return a fitted model after a short training, with a negative scale in its norm."""
     x, y = problem()
     network = body()
-    network[2] = torch.nn.Linear(6, 3, bias=bias)
+    network[2] = nn.Linear(6, 3, bias=bias)
     model = LaplaceBNN(network, logit_norm=True).double().train()
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     with torch.no_grad():
@@ -294,21 +282,19 @@ def test_batch_norm_equals_folded_weights(bias):
     model = trained_with_norm(bias)
     twin = without_norm(model)
     twin.after_training([(x, y)])
-    torch.testing.assert_close(
+    assert_close(
         model.predict(x).concentration, twin.predict(x).concentration, rtol=1e-5, atol=1e-5
     )
-    torch.testing.assert_close(model.log_likelihood, twin.log_likelihood)
+    assert_close(model.log_likelihood, twin.log_likelihood)
     assert model.precision == twin.precision
     for value in PRIOR_PRECISIONS[::10]:
-        torch.testing.assert_close(
-            model.log_marginal_likelihood(value), twin.log_marginal_likelihood(value)
-        )
+        assert_close(model.log_marginal_likelihood(value), twin.log_marginal_likelihood(value))
 
 
 def test_normed_marginal_likelihood_by_hand():
     # for each of three logits the folded weight is 2 * 3 and the folded bias 2 * (0.5 - 1); a single row of feature 0
     # bends the biases alone: p = 1/3 each, so diag(p) - p p^T has eigenvalues 1/3, 1/3, 0
-    model = LaplaceBNN(torch.nn.Linear(1, 3), prior_precision=1.0, logit_norm=True).double()
+    model = LaplaceBNN(nn.Linear(1, 3), prior_precision=1.0, logit_norm=True).double()
     with torch.no_grad():
         model.network.weight.fill_(3.0)
         model.network.bias.fill_(0.5)
@@ -317,13 +303,13 @@ def test_normed_marginal_likelihood_by_hand():
         model.norm.eps = 0.0
     model.after_training([(torch.zeros(1, 1), torch.tensor([0]))])
     expected = -tensor(3.0).log() - 0.5 * (3 * (36 + 1) + 2 * tensor(4 / 3).log())
-    torch.testing.assert_close(model.log_marginal_likelihood(tensor(1.0)), expected)
+    assert_close(model.log_marginal_likelihood(tensor(1.0)), expected)
 
 
 def test_fit_does_not_change_head_and_norm():
     x, y = problem()
     model = trained_with_norm().train()
-    parts = torch.nn.ModuleList((model.network, model.norm))
+    parts = nn.ModuleList((model.network, model.norm))
     before = copy.deepcopy(parts.state_dict())
     model.after_training([(x.double(), y)])
     assert all(torch.equal(value, before[name]) for name, value in parts.state_dict().items())
@@ -335,7 +321,7 @@ def test_prediction_with_batch_norm_before_fit_is_ordinary():
     model = trained_with_norm().eval()
     model.fitted.fill_(False)
     expected = model.norm(model.network(x.double())).softmax(1)
-    torch.testing.assert_close(model(x.double()).probabilities, expected)
+    assert_close(model(x.double()).probabilities, expected)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -345,16 +331,14 @@ def test_save_and_load_with_batch_norm(bias, tmp_path):
     save(model, tmp_path)
     again = load(tmp_path)
     assert again.options() == model.options()
-    torch.testing.assert_close(
-        again.predict(x.double()).concentration, model.predict(x.double()).concentration
-    )
+    assert_close(again.predict(x.double()).concentration, model.predict(x.double()).concentration)
 
 
 def test_invalid_inputs_raise():
-    for network in (torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)):
+    for network in (nn.Linear(3, 1), nn.Linear(3, 2)):
         with pytest.raises(ValueError, match=r"3 logits, got [12]"):
             LaplaceBNN(network)
-    head = torch.nn.Linear(3, 3)
+    head = nn.Linear(3, 3)
     for options, message in [
         ({"prior_precision": "guess"}, "'guess'"),
         ({"prior_precision": 0.0}, "prior_precision"),
@@ -363,8 +347,8 @@ def test_invalid_inputs_raise():
         with pytest.raises(ValueError, match=message):
             LaplaceBNN(head, **options)
     with pytest.raises(ValueError, match="linear"):
-        LaplaceBNN(torch.nn.Conv1d(3, 3, 1))
+        LaplaceBNN(nn.Conv1d(3, 3, 1))
     with pytest.raises(ValueError, match="Linear"):
-        LaplaceBNN(torch.nn.Sequential(head, torch.nn.Tanh())).after_training(
+        LaplaceBNN(nn.Sequential(head, nn.Tanh())).after_training(
             [(torch.zeros(2, 3), torch.tensor([0, 1]))]
         )

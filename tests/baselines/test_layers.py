@@ -3,8 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
+from torch.testing import assert_close
 
 from creinn.baselines import flipout, local_reparameterization
 from creinn.baselines.bayesian_layers import INITIAL_STD, GaussianWeights, inverse_softplus
@@ -108,9 +109,8 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
     build, shape = LAYERS[kind]
     layer = build(flipout).double()
     layer.weight_rho.fill_(0.0)
-    x = torch.randn(1, *shape, dtype=torch.float64).expand(
-        8, *shape
-    )  # the outputs of equal rows are equal if the weights are shared
+    # the outputs of equal rows are equal if the weights are shared
+    x = torch.randn(1, *shape, dtype=torch.float64).expand(8, *shape)
     y = torch.stack([layer(x).flatten(1) for _ in range(2000)])  # (calls, rows, outputs)
     y = (y - y.mean(0)) / y.std(0)
     correlation = torch.einsum("cio,cjo->oij", y, y) / len(y)
@@ -123,7 +123,7 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
             for _ in range(50)
         ]
     )
-    torch.testing.assert_close(shared[:, 0], shared[:, 1])  # what flipout avoids
+    assert_close(shared[:, 0], shared[:, 1])  # what flipout avoids
 
 
 @torch.no_grad()
@@ -134,7 +134,7 @@ def test_flipout_draws_one_sign_per_channel():
     layer.weight_rho.fill_(0.0)
     x = torch.randn(5, 3, 1, 1).expand(5, 3, 4, 4)
     y = layer(x)
-    torch.testing.assert_close(y, y[:, :, :1, :1].expand_as(y))
+    assert_close(y, y[:, :, :1, :1].expand_as(y))
     assert not torch.allclose(y, layer(x))
 
 
@@ -190,14 +190,14 @@ def test_kl_matches_torch_distributions(layer_and_input):
         expected = (
             expected + kl_divergence(Normal(layer.bias, F.softplus(layer.bias_rho)), prior).sum()
         )
-    torch.testing.assert_close(layer.kl(0.7), expected)
+    assert_close(layer.kl(0.7), expected)
 
 
 def test_kl_of_a_network_sums_its_layers(family):
-    network = torch.nn.Sequential(
+    network = nn.Sequential(
         family.Conv1d(1, 2, 3), family.BatchNorm1d(2), family.Flatten(), family.Linear(4, 3)
     )
-    torch.testing.assert_close(BNN(network).kl(), network[0].kl(1.0) + network[3].kl(1.0))
+    assert_close(BNN(network).kl(), network[0].kl(1.0) + network[3].kl(1.0))
 
 
 def test_kl_by_hand(family):
@@ -210,22 +210,22 @@ def test_kl_by_hand(family):
 
 def test_initial_standard_deviation_scales_with_fan_in(family):
     layer = family.Conv2d(4, 8, 5)
-    torch.testing.assert_close(layer.weight_std, torch.full_like(layer.weight, INITIAL_STD / 10))
-    ordinary = torch.nn.Conv2d(4, 8, 5)
+    assert_close(layer.weight_std, torch.full_like(layer.weight, INITIAL_STD / 10))
+    ordinary = nn.Conv2d(4, 8, 5)
     assert layer.weight.std().item() == pytest.approx(ordinary.weight.std().item(), rel=0.1)
 
 
 def test_family_falls_back_to_torch_names(family):
-    assert family.ReLU is torch.nn.ReLU
-    assert family.BatchNorm2d is torch.nn.BatchNorm2d
-    assert family.AdaptiveAvgPool2d is torch.nn.AdaptiveAvgPool2d
-    assert family.Linear is not torch.nn.Linear
+    assert family.ReLU is nn.ReLU
+    assert family.BatchNorm2d is nn.BatchNorm2d
+    assert family.AdaptiveAvgPool2d is nn.AdaptiveAvgPool2d
+    assert family.Linear is not nn.Linear
     with pytest.raises(AttributeError, match="NoSuchLayer"):
         family.NoSuchLayer  # noqa: B018
 
 
 def test_ordinary_state_dict_loads_into_means(family):
-    ordinary, layer = torch.nn.Linear(3, 2), family.Linear(3, 2)
+    ordinary, layer = nn.Linear(3, 2), family.Linear(3, 2)
     layer.load_state_dict(ordinary.state_dict(), strict=False)
     assert torch.equal(layer.weight, ordinary.weight)
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from creinn.baselines import (
     BNN,
@@ -34,16 +36,16 @@ def test_uncertainties_by_hand():
 
 def test_ordinary_network_has_zero_epistemic_uncertainty():
     torch.manual_seed(0)
-    prediction = SNN(torch.nn.Linear(3, 4))(torch.randn(6, 3))
+    prediction = SNN(nn.Linear(3, 4))(torch.randn(6, 3))
     assert len(prediction) == 6
-    torch.testing.assert_close(prediction.epistemic, torch.zeros(6), atol=1e-6, rtol=0)
+    assert_close(prediction.epistemic, torch.zeros(6), atol=1e-6, rtol=0)
 
 
 def test_rows_devices_and_batches():
     logits = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
     p = predict_logits(logits)
     assert torch.equal(p[1:3].samples, p.samples[:, 1:3])
-    torch.testing.assert_close(p[1:3].log_samples, p.log_samples[:, 1:3])
+    assert_close(p[1:3].log_samples, p.log_samples[:, 1:3])
     assert p.to(torch.float64).log_samples.dtype == torch.float64
     again = Predictive.concatenate([p[:2], p[2:]])
     assert torch.equal(again.samples, p.samples)
@@ -66,30 +68,30 @@ def test_empty_samples_raise():
 
 
 def test_single_logit_is_binary_classifier():
-    network = torch.nn.Linear(2, 1)
+    network = nn.Linear(2, 1)
     x = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     model = SNN(network)
     assert model.num_classes == 2
-    torch.testing.assert_close(model(x).probabilities[:, 1], torch.sigmoid(network(x)[:, 0]))
+    assert_close(model(x).probabilities[:, 1], torch.sigmoid(network(x)[:, 0]))
 
 
 def test_loss_of_ordinary_network_is_cross_entropy():
     torch.manual_seed(0)
-    network, x, y = torch.nn.Linear(3, 4), torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 1])
+    network, x, y = nn.Linear(3, 4), torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 1])
     weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
     model = SNN(network)
-    expected = torch.nn.functional.cross_entropy(network(x), y, weight)
-    torch.testing.assert_close(model.loss(model(x), y, weight), expected)
+    expected = nn.functional.cross_entropy(network(x), y, weight)
+    assert_close(model.loss(model(x), y, weight), expected)
 
 
 def test_logit_norm_normalises_the_logits():
     torch.manual_seed(0)
-    network, x = torch.nn.Linear(3, 4), torch.randn(50, 3)
+    network, x = nn.Linear(3, 4), torch.randn(50, 3)
     logits = network(x)
     expected = ((logits - logits.mean(0)) / (logits.var(0, unbiased=False) + 1e-5).sqrt()).softmax(
         1
     )
-    torch.testing.assert_close(SNN(network, logit_norm=True)(x).probabilities, expected)
+    assert_close(SNN(network, logit_norm=True)(x).probabilities, expected)
 
 
 @pytest.mark.parametrize("method", ["snn", "bnn-r", "bnn-f", "fsvi", "bnn-l"])
@@ -97,9 +99,7 @@ def test_ensemble_concatenates_samples(method):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     members = [
-        build_classifier(
-            METHODS[method], lambda layers: torch.nn.Sequential(layers.Linear(4, 3))
-        ).eval()
+        build_classifier(METHODS[method], lambda layers: nn.Sequential(layers.Linear(4, 3))).eval()
         for _ in range(3)
     ]
     for member in members:
@@ -110,21 +110,21 @@ def test_ensemble_concatenates_samples(method):
     torch.manual_seed(1)
     parts = [member.predict(x, batch_size=20) for member in members]
     assert len(prediction.samples) == 3 * (1 if method == "snn" else 10)
-    torch.testing.assert_close(prediction.samples, torch.cat([p.samples for p in parts]))
+    assert_close(prediction.samples, torch.cat([p.samples for p in parts]))
     assert (prediction.epistemic > 0).all()
     assert ensemble.num_classes == 3
 
 
 def test_incompatible_ensemble_members_raise():
     with pytest.raises(ValueError, match=r"\[3, 4\]"):
-        DeepEnsemble([SNN(torch.nn.Linear(2, 3)), SNN(torch.nn.Linear(2, 4))])
+        DeepEnsemble([SNN(nn.Linear(2, 3)), SNN(nn.Linear(2, 4))])
     with pytest.raises(ValueError, match="members"):
         DeepEnsemble([])
 
 
 def test_registry_builds_each_method():
     def definition(layers):
-        return torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))
+        return nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))
 
     assert type(build_classifier(METHODS["snn"], definition)) is SNN
     assert isinstance(
@@ -141,8 +141,8 @@ def test_training_on_intervals_raises():
         check_tensor(Interval.point(torch.zeros(2, 2)))
 
 
-def definition(layers) -> torch.nn.Module:
-    return torch.nn.Sequential(
+def definition(layers) -> nn.Module:
+    return nn.Sequential(
         layers.Linear(4, 5), layers.BatchNorm1d(5), layers.ReLU(), layers.Linear(5, 3)
     )
 

@@ -6,6 +6,7 @@ import torch
 from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 import reference
 from creinn import nn as inn
@@ -78,9 +79,8 @@ def test_range_is_exact(name: str, ends: tuple[float, float]) -> None:
         value = float(function(arb(low + (high - low) * i / 32)).mid())
         assert lower - slack <= value <= upper + slack
     bottom = min(max(getattr(layer, "_bottom", low), low), high)
-    assert (
-        lower >= float(function(arb(bottom)).lower()) - slack
-    )  # the minimum is at a bound or at the bottom
+    # the minimum is at a bound or at the bottom
+    assert lower >= float(function(arb(bottom)).lower()) - slack
     assert (
         upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
     )
@@ -119,9 +119,10 @@ def test_activations_by_hand() -> None:
     assert inn.SiLU()(x).lower.item() == pytest.approx(-0.278465, abs=1e-6)
     assert inn.GELU()(x).lower.item() == pytest.approx(-0.169971, abs=1e-6)
     assert inn.Hardswish()(x).lower.item() == pytest.approx(-0.375)
+    # falls there
     assert inn.SiLU()(Interval([-9.0], [-5.0])).upper.item() == pytest.approx(
         -9 / (1 + 8103.083927575384)
-    )  # falls there
+    )
 
 
 def test_nonnegative_flag() -> None:
@@ -205,8 +206,8 @@ def test_relu_of_center_and_radius_equals_relu_of_bounds(seed, dtype):
     pairs = random_pairs(seed, dtype)
     center, radius = pairs.unbind(1)
     found = inn.ReLU()(Interval._of_center_radius(pairs))
-    torch.testing.assert_close(found.lower, (center - radius).relu())
-    torch.testing.assert_close(found.upper, (center + radius).relu())
+    assert_close(found.lower, (center - radius).relu())
+    assert_close(found.upper, (center + radius).relu())
     assert (found.lower >= 0).all()
 
 
@@ -234,7 +235,7 @@ def test_relu_gradient_equals_autograd(seed):
     (expected,) = torch.autograd.grad(
         (weights[0] * (lower + upper) / 2 + weights[1] * (upper - lower) / 2).sum(), pairs
     )
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
 
 
 def test_relu_gradcheck():

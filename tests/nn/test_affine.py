@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.interval import Interval
@@ -42,18 +43,17 @@ def test_convolution_to_one_pixel(name, kind):
     assert found.shape == expected.shape == (2, 4, 1, 1)
     parameters = list(layer.parameters())
     for mine, theirs in ((found.lower, expected.lower), (found.upper, expected.upper)):
-        torch.testing.assert_close(mine, theirs)
+        assert_close(mine, theirs)
         for a, b in zip(
             torch.autograd.grad(mine.square().sum(), parameters, retain_graph=True),
             torch.autograd.grad(theirs.square().sum(), parameters, retain_graph=True),
             strict=True,
         ):
-            torch.testing.assert_close(a, b)
+            assert_close(a, b)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Using padding='same':UserWarning"
-)  # a warning of torch about the ordinary layer
+# a warning of torch about the ordinary layer
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
@@ -61,9 +61,8 @@ def test_convolution_to_one_pixel(name, kind):
 def test_padding_equals_torch(padding, padding_mode, kind, batched):
     torch.manual_seed(0)
     options = {"padding": padding, "padding_mode": padding_mode, "dtype": torch.float64}
-    layer = inn.Conv2d(
-        2, 3, (2, 3), **options
-    )  # an even kernel: "same" pads more behind than in front
+    # an even kernel: "same" pads more behind than in front
+    layer = inn.Conv2d(2, 3, (2, 3), **options)
     x = interval_of((2, 2, 5, 6), kind)
     x = x if batched else x[0]
     ordinary = torch.nn.Conv2d(2, 3, (2, 3), **options)
@@ -87,5 +86,5 @@ def test_padding_equals_torch(padding, padding_mode, kind, batched):
         assert found.shape == member.shape
         assert bool(found.contains(member).all())
     else:
-        torch.testing.assert_close(found.lower, lower)
-        torch.testing.assert_close(found.upper, upper)
+        assert_close(found.lower, lower)
+        assert_close(found.upper, upper)

@@ -4,6 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.classifier.creinn import CreINN
@@ -15,7 +17,7 @@ DIMS = {1: inn.BatchNorm1d, 2: inn.BatchNorm2d, 3: inn.BatchNorm3d}
 SHAPES = [(6, 4), (6, 4, 3), (6, 4, 3, 2), (6, 4, 3, 2, 2)]
 
 
-def norm_for(shape: tuple[int, ...], **options: object) -> torch.nn.Module:
+def norm_for(shape: tuple[int, ...], **options: object) -> nn.Module:
     return DIMS[max(len(shape) - 2, 1)](shape[1], **options).double()
 
 
@@ -45,13 +47,13 @@ def algorithm(
 def test_paper_mode_equals_the_algorithm(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     norm, x = norm_for(shape, eps=1e-3), random_interval(shape)
-    torch.nn.init.normal_(norm.weight)
-    torch.nn.init.normal_(norm.bias)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
     parameters = (*norm.weight.detach().view(2, -1), *norm.bias.detach().view(2, -1))
     lower, upper = algorithm(x, parameters[0], parameters[2], parameters[1], parameters[3], 1e-3)
     result = norm(x)
-    torch.testing.assert_close(result.lower, lower)
-    torch.testing.assert_close(result.upper, upper)
+    assert_close(result.lower, lower)
+    assert_close(result.upper, upper)
 
 
 def test_initial_parameters() -> None:
@@ -65,7 +67,7 @@ def test_initial_parameters() -> None:
 def test_running_statistics_equal_torch(mode: str, momentum: float | None) -> None:
     torch.manual_seed(1)
     norm = inn.BatchNorm2d(4, momentum=momentum, mode=mode).double()
-    center, radius = (torch.nn.BatchNorm2d(4, momentum=momentum).double() for _ in range(2))
+    center, radius = (nn.BatchNorm2d(4, momentum=momentum).double() for _ in range(2))
     for _ in range(3):
         x = random_interval((5, 4, 3, 2))
         norm(x), center(x.center), radius(x.radius)
@@ -74,19 +76,19 @@ def test_running_statistics_equal_torch(mode: str, momentum: float | None) -> No
         if mode == "paper"
         else center.running_mean
     )
-    torch.testing.assert_close(norm.running_mean, expected)
+    assert_close(norm.running_mean, expected)
     expected = (
         torch.cat((center.running_var, radius.running_var))
         if mode == "paper"
         else center.running_var
     )
-    torch.testing.assert_close(norm.running_var, expected)
+    assert_close(norm.running_var, expected)
     x = random_interval((5, 4, 3, 2))
     norm.eval(), center.eval(), radius.eval()
     result = norm(x)
-    torch.testing.assert_close(result.center, center(x.center))
+    assert_close(result.center, center(x.center))
     if mode == "paper":
-        torch.testing.assert_close(result.radius, radius(x.radius).abs())
+        assert_close(result.radius, radius(x.radius).abs())
 
 
 def test_eval_mode_does_not_depend_on_the_batch() -> None:
@@ -96,7 +98,7 @@ def test_eval_mode_does_not_depend_on_the_batch() -> None:
     norm.eval()
     before = norm.running_mean.clone()
     x = random_interval((8, 4))
-    torch.testing.assert_close(norm(x).lower[:1], norm(x[:1]).lower)
+    assert_close(norm(x).lower[:1], norm(x[:1]).lower)
     assert torch.equal(norm.running_mean, before)
 
 
@@ -107,9 +109,7 @@ def test_eval_mode_without_running_statistics() -> None:
             inn.BatchNorm1d(4, track_running_stats=False, affine=False, mode=mode).double().eval()
         )
         result = norm(random_interval((50, 4)))
-        torch.testing.assert_close(
-            result.center.mean(0), torch.zeros(4).double(), atol=1e-7, rtol=0
-        )
+        assert_close(result.center.mean(0), torch.zeros(4).double(), atol=1e-7, rtol=0)
 
 
 def test_only_sound_mode_preserves_containment() -> None:
@@ -147,7 +147,7 @@ def test_bad_arguments_raise() -> None:
         inn.BatchNorm1d(2).set_mode("x")
     with pytest.raises(ValueError, match=r"\(2, 3\)"):
         inn.BatchNorm2d(3)(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="4 channels"):
+    with pytest.raises(ValueError, match=r"\(2, 4\)"):
         inn.BatchNorm1d(3)(torch.zeros(2, 4))
 
 
@@ -160,7 +160,7 @@ def test_sound_mode_without_running_statistics_raises() -> None:
     with pytest.raises(ValueError, match=message):
         norm.set_mode("sound")
     assert norm.mode == "paper"
-    network = torch.nn.Sequential(inn.Linear(2, 3), norm)
+    network = nn.Sequential(inn.Linear(2, 3), norm)
     with pytest.raises(ValueError, match=message):
         CreINN(network, mode="sound")
     CreINN(network, mode="scaled")
@@ -197,9 +197,9 @@ def test_positive_radius_equals_autograd(seed):
     found = normed(pairs, scale, shift)
     center, radius = pairs.unbind(1)
     expected = torch.stack((center, magnitude(radius * scale + shift)), 1)
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     mine, theirs = (torch.autograd.grad((t * weights).sum(), pairs)[0] for t in (found, expected))
-    torch.testing.assert_close(mine, theirs)
+    assert_close(mine, theirs)
 
 
 def test_eval_maps_by_hand():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.interval import Interval
@@ -20,10 +21,8 @@ def norm_for(shape, **options):
 
 def random_interval(shape, seed=0):
     g = torch.Generator().manual_seed(seed)
-    center, radius = (
-        torch.randn(shape, generator=g).double(),
-        torch.rand(shape, generator=g).double(),
-    )
+    center = torch.randn(shape, generator=g).double()
+    radius = torch.rand(shape, generator=g).double()
     return Interval(center - radius, center + radius)
 
 
@@ -82,8 +81,8 @@ def test_output_equals_the_formula(shape, options):
             x.center, mean, var, weight, bias, by_batch, 0, norm.eps
         )
         result = norm(x)
-        torch.testing.assert_close(result.center, center)
-        torch.testing.assert_close(result.radius, slow_radius(x.radius, square, norm))
+        assert_close(result.center, center)
+        assert_close(result.radius, slow_radius(x.radius, square, norm))
         assert (result.lower <= result.upper).all()
 
 
@@ -97,14 +96,12 @@ def test_running_statistics(momentum):
         share = 1 / (seed + 1) if momentum is None else momentum
         expected = (1 - share) * expected + share * mean_square(x.radius)
         norm(x), ordinary(x.center)
-    torch.testing.assert_close(
-        norm.running_mean, torch.cat((ordinary.running_mean, torch.zeros(4).double()))
-    )
-    torch.testing.assert_close(norm.running_var, torch.cat((ordinary.running_var, expected)))
+    assert_close(norm.running_mean, torch.cat((ordinary.running_mean, torch.zeros(4).double())))
+    assert_close(norm.running_var, torch.cat((ordinary.running_var, expected)))
     assert norm.num_batches_tracked == 4
     before = copy.deepcopy(norm.state_dict())
     norm.eval()(x)
-    torch.testing.assert_close(norm.state_dict(), before)
+    assert_close(norm.state_dict(), before)
 
 
 def test_layout_equals_paper_mode():
@@ -127,13 +124,12 @@ def test_order_of_radii_is_kept(seed, training, size):
     x = random_interval((8, 4), seed)
     radius = x.radius * size
     result = norm(Interval(x.center - radius, x.center + radius)).radius
-    torch.testing.assert_close(result.sort(0).values, result.gather(0, radius.argsort(0)))
+    assert_close(result.sort(0).values, result.gather(0, radius.argsort(0)))
 
 
 def test_paper_mode_changes_the_order_of_radii():
-    x = Interval(
-        [[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]]
-    )  # radii 0, 2, 5, mean 7/3: 2 becomes the least
+    # radii 0, 2, 5, mean 7/3: 2 becomes the least
+    x = Interval([[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]])
     assert inn.BatchNorm1d(1)(x).radius.argmin() == 1
     assert inn.BatchNorm1d(1, mode="scaled")(x).radius.argsort(0).flatten().tolist() == [0, 1, 2]
 
@@ -151,9 +147,7 @@ def test_points_and_constant_radii(training, dtype):
     assert (radius.grad > 0).all()
     assert norm.bias.grad[2] > 0
     constant = inn.BatchNorm1d(2, mode="scaled").to(dtype)(Interval(center - 0.5, center + 0.5))
-    torch.testing.assert_close(
-        constant.radius, torch.full((5, 2), 0.3, dtype=dtype), rtol=1e-4, atol=0
-    )
+    assert_close(constant.radius, torch.full((5, 2), 0.3, dtype=dtype), rtol=1e-4, atol=0)
 
 
 def test_zero_scale_and_shift_have_a_gradient():
@@ -168,10 +162,8 @@ def test_zero_scale_and_shift_have_a_gradient():
 def test_gradients(training):
     norm = randomise(norm_for((3, 2), track_running_stats=not training), 1).train(training)
     g = torch.Generator().manual_seed(3)
-    center, radius = (
-        torch.randn(3, 2, generator=g).double(),
-        torch.rand(3, 2, generator=g).double() + 0.1,
-    )
+    center = torch.randn(3, 2, generator=g).double()
+    radius = torch.rand(3, 2, generator=g).double() + 0.1
 
     def bounds(c, r, weight, bias):
         parameters = {"weight": weight, "bias": bias}
@@ -189,9 +181,7 @@ def test_half_precision_does_not_overflow(dtype):
     norm = inn.BatchNorm1d(1, mode="scaled")
     radius = torch.tensor([[300.0], [2000.0]], dtype=dtype)
     result = norm(Interval._of_parts(-radius, radius))
-    torch.testing.assert_close(
-        result.radius.float(), 0.3 * radius.float() / 1430.0, rtol=2e-2, atol=0
-    )
+    assert_close(result.radius.float(), 0.3 * radius.float() / 1430.0, rtol=2e-2, atol=0)
     assert torch.isfinite(norm.running_var).all()
 
 
@@ -214,8 +204,8 @@ def test_set_mode_keeps_the_output_in_eval_mode(old, new, options):
     before, expected = copy.deepcopy(norm.state_dict()), norm(x)
     norm.set_mode(new)
     assert norm.mode == new
-    torch.testing.assert_close(norm(x).lower, expected.lower)
-    torch.testing.assert_close(norm(x).upper, expected.upper)
+    assert_close(norm(x).lower, expected.lower)
+    assert_close(norm(x).upper, expected.upper)
     assert all(v.shape in ((), (6,)) for v in norm.state_dict().values())
     norm.set_mode("sound")
     assert all(
@@ -231,8 +221,8 @@ def test_set_mode_from_paper_to_scaled():
     paper(x)
     expected = mean_square(paper.eval()(x).radius)
     paper.set_mode("scaled")
-    torch.testing.assert_close(paper.running_var[3:], mean_square(x.radius), rtol=1e-3, atol=0)
-    torch.testing.assert_close(mean_square(paper(x).radius), expected, rtol=1e-3, atol=0)
+    assert_close(paper.running_var[3:], mean_square(x.radius), rtol=1e-3, atol=0)
+    assert_close(mean_square(paper(x).radius), expected, rtol=1e-3, atol=0)
     assert paper.running_mean[3:].tolist() == [0, 0, 0]
     assert paper.bias[3:].tolist() == [0, 0, 0]
 
@@ -241,7 +231,7 @@ def test_set_mode_of_a_new_layer():
     norm = inn.BatchNorm1d(3)
     for mode in ("scaled", "paper", "scaled"):
         norm.set_mode(mode)
-        torch.testing.assert_close(norm.state_dict(), inn.BatchNorm1d(3, mode=mode).state_dict())
+        assert_close(norm.state_dict(), inn.BatchNorm1d(3, mode=mode).state_dict())
     norm.requires_grad_(False)
     norm.set_mode("paper")
     assert not norm.weight.requires_grad
@@ -259,12 +249,12 @@ def test_frozen_center(mode, options):
     norm.center_frozen = True
     expected = copy.deepcopy(norm).eval()(x)
     result, trained = norm(x), free(x)
-    torch.testing.assert_close(result.center, expected.center)
-    torch.testing.assert_close(result.radius, (expected if mode == "sound" else trained).radius)
+    assert_close(result.center, expected.center)
+    assert_close(result.radius, (expected if mode == "sound" else trained).radius)
     for name, tensor in norm.state_dict().items():
         if tensor.ndim:
             assert torch.equal(tensor[:4], before[name][:4])
-            torch.testing.assert_close(tensor[4:], free.state_dict()[name][4:])
+            assert_close(tensor[4:], free.state_dict()[name][4:])
     if norm.affine:
         parameters = (norm.weight, norm.bias)
         if mode != "sound":

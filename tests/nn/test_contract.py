@@ -2,37 +2,33 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 import reference
 from cases import AFFINE, LAYERS, LayerCase
 from creinn.interval import Interval, stack_axis
 from creinn.nn.affine import IntervalParameters
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using padding='same' with even kernel"
-)  # a warning of torch about copies
+# a warning of torch about copies
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 SIGNS = ["any", "nonnegative", "one-signed"]
 by_name = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
 
 
-def pair(
-    case: LayerCase, seed: int, radius: bool = True
-) -> tuple[torch.nn.Module, torch.nn.Module]:
+def pair(case: LayerCase, seed: int, radius: bool = True) -> tuple[nn.Module, nn.Module]:
     """The interval layer and its ordinary twin with the same centers and statistics, in eval mode."""
     torch.manual_seed(seed)
     interval, ordinary = case.interval(), case.ordinary()
     for tensor in ordinary.state_dict().values():
         if tensor.is_floating_point():
             tensor.copy_(torch.rand_like(tensor) * 2 - 0.5)
-    if (
-        isinstance(ordinary, torch.nn.modules.batchnorm._BatchNorm)
-        and ordinary.running_var is not None
-    ):
+    if isinstance(ordinary, nn.modules.batchnorm._BatchNorm) and ordinary.running_var is not None:
         ordinary.running_var.abs_().add_(0.1)
     interval.load_state_dict(ordinary.state_dict(), strict=False)
     if isinstance(interval, IntervalParameters):
         for tensor in interval.radii().values():
-            torch.nn.init.uniform_(tensor, 0, 0.8) if radius else torch.nn.init.zeros_(tensor)
+            nn.init.uniform_(tensor, 0, 0.8) if radius else nn.init.zeros_(tensor)
     return interval.eval(), ordinary.eval()
 
 
@@ -71,8 +67,8 @@ def test_radius_zero_equals_the_ordinary_layer(case: LayerCase) -> None:
         Interval(x, x).map_monotone(lambda t: t, nonnegative=False),
     ):
         result = interval(argument)
-        torch.testing.assert_close(result.lower, expected)
-        torch.testing.assert_close(result.upper, expected)
+        assert_close(result.lower, expected)
+        assert_close(result.upper, expected)
 
 
 @by_name
@@ -112,10 +108,8 @@ def test_gradients_reach_the_input(case: LayerCase) -> None:
 @torch.no_grad()
 def test_infinite_and_nan_inputs_do_not_become_finite(case: LayerCase, value: float) -> None:
     interval, _ = pair(case, 9)
-    x, one = (
-        torch.full(case.shape, value, dtype=torch.float64),
-        torch.ones(case.shape, dtype=torch.float64),
-    )
+    x = torch.full(case.shape, value, dtype=torch.float64)
+    one = torch.ones(case.shape, dtype=torch.float64)
     pairs = torch.stack((x, one), stack_axis(x.ndim))
     for argument in (
         Interval._of_point(x),
@@ -135,8 +129,8 @@ def test_affine_bounds_are_exact_if_signs_are_known(case: LayerCase, sign: str) 
     x = case.input(5, sign)
     lower, upper = reference.affine_bounds(interval, x)
     result = interval(x)
-    torch.testing.assert_close(result.lower, lower)
-    torch.testing.assert_close(result.upper, upper)
+    assert_close(result.lower, lower)
+    assert_close(result.upper, upper)
 
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)
@@ -146,8 +140,8 @@ def test_affine_bounds_are_exact_for_points_of_any_sign(case: LayerCase) -> None
     lower, upper = reference.affine_bounds(interval, Interval(x, x))
     for argument in (x, Interval(x, x)):
         result = interval(argument)
-        torch.testing.assert_close(result.lower, lower)
-        torch.testing.assert_close(result.upper, upper)
+        assert_close(result.lower, lower)
+        assert_close(result.upper, upper)
 
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)
@@ -175,5 +169,5 @@ def test_zero_weight_radii_give_bound_propagation() -> None:
             absolute.bias.data.zero_()
         rad = absolute(x.radius)
         result = interval(x)
-        torch.testing.assert_close(result.lower, mid - rad)
-        torch.testing.assert_close(result.upper, mid + rad)
+        assert_close(result.lower, mid - rad)
+        assert_close(result.upper, mid + rad)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.interval import Interval
@@ -79,7 +81,7 @@ def test_functions_on_tensors_and_intervals(name: str) -> None:
         assert result == expected == interval
         return
     assert isinstance(result, torch.Tensor)
-    torch.testing.assert_close(result, expected)
+    assert_close(result, expected)
     assert isinstance(interval, Interval)
     for _ in range(20):
         member = reference(lower + torch.rand_like(lower) * (upper - lower), *arguments)
@@ -100,11 +102,11 @@ def test_torch_functions_on_intervals(name: str) -> None:
         assert at_bounds == (result, result)
         return
     assert isinstance(result, Interval)
-    torch.testing.assert_close(result.upper, torch.maximum(*at_bounds))
+    assert_close(result.upper, torch.maximum(*at_bounds))
     if name in ("gelu", "silu", "mish", "hardswish"):  # the smallest value is between the bounds
         assert bool((result.lower <= torch.minimum(*at_bounds)).all())
     else:
-        torch.testing.assert_close(result.lower, torch.minimum(*at_bounds))
+        assert_close(result.lower, torch.minimum(*at_bounds))
 
 
 def test_unknown_functions_raise() -> None:
@@ -112,7 +114,7 @@ def test_unknown_functions_raise() -> None:
     with pytest.raises(TypeError, match="'softmax'"):
         F.softmax(x, 1)
     with pytest.raises(TypeError, match="'linear'"):
-        torch.nn.Linear(1, 1)(x)
+        nn.Linear(1, 1)(x)
     with pytest.raises(TypeError, match="alpha"):
         torch.add(x, x, alpha=2)
 
@@ -147,7 +149,7 @@ def test_inplace_functions_change_no_tensor(
     assert before.lower.item() == lower.item() == -1.0
 
 
-class Own(torch.nn.Module):
+class Own(nn.Module):
     """A network whose forward pass is written for tensors."""
 
     def __init__(self) -> None:
@@ -157,7 +159,7 @@ class Own(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         x = F.max_pool2d(F.relu(self.conv(x), inplace=True), 2)
         x = torch.cat([x, 1 - x], 1).mean((2, 3))
-        x = torch.nn.GELU()(self.fc(x.view(x.shape[0], -1))).sigmoid()
+        x = nn.GELU()(self.fc(x.view(x.shape[0], -1))).sigmoid()
         return torch.ones(4) + torch.flatten(x, 1)
 
 
@@ -171,15 +173,14 @@ def test_vmap_export_and_compile() -> None:
             torch.export.export(network, (x,)).module(),
         )
         for form in forms:
-            torch.testing.assert_close(form(x).lower, expected.lower)
-            torch.testing.assert_close(form(x).upper, expected.upper)
-        network.conv, network.fc = (
-            inn.Identity(),
-            inn.Identity(),
-        )  # torch.compile does not support the check of shapes
+            assert_close(form(x).lower, expected.lower)
+            assert_close(form(x).upper, expected.upper)
+        # torch.compile does not support the check of shapes
+        network.conv = inn.Identity()
+        network.fc = inn.Identity()
         compiled, expected = torch.compile(network, backend="eager", fullgraph=True)(x), network(x)
-        torch.testing.assert_close(compiled.lower, expected.lower)
-        torch.testing.assert_close(compiled.upper, expected.upper)
+        assert_close(compiled.lower, expected.lower)
+        assert_close(compiled.upper, expected.upper)
 
 
 def test_every_function_has_a_case() -> None:
@@ -200,7 +201,7 @@ def test_nonnegative_flag_after_padding() -> None:
 
 
 def test_tensors_among_intervals_are_points() -> None:
-    x, y = torch.tensor([[1.0]]), Interval(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+    x, y = torch.tensor([[1.0]]), Interval([[0.0]], [[2.0]])
     assert FUNCTIONS["add"](x, y).upper.item() == 3
     assert FUNCTIONS["sub"](1, y).lower.item() == -1
     assert FUNCTIONS["cat"]([x, y], 1).lower.tolist() == [[1.0, 0.0]]
@@ -210,4 +211,4 @@ def test_functional_dropout_uses_one_mask() -> None:
     torch.manual_seed(0)
     y = FUNCTIONS["dropout"](Interval(torch.ones(1, 1000), 2 * torch.ones(1, 1000)), 0.5)
     assert set(y.lower.unique().tolist()) == {0.0, 2.0}
-    torch.testing.assert_close(y.upper, 2 * y.lower)
+    assert_close(y.upper, 2 * y.lower)

@@ -4,6 +4,8 @@ import inspect
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.interval import Interval
@@ -19,15 +21,13 @@ from creinn.nn.registry import LAYERS
         (inn.Dropout2d(0.4), (20, 50, 2, 3)),
     ],
 )
-def test_dropout_uses_one_mask_for_both_bounds(
-    layer: torch.nn.Module, shape: tuple[int, ...]
-) -> None:
+def test_dropout_uses_one_mask_for_both_bounds(layer: nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = Interval(torch.full(shape, 1.0), torch.full(shape, 3.0))
     y = layer(x)
     kept = y.upper > 0
-    torch.testing.assert_close(y.lower, kept / 0.6)
-    torch.testing.assert_close(y.upper, kept * 3 / 0.6)
+    assert_close(y.lower, kept / 0.6)
+    assert_close(y.upper, kept * 3 / 0.6)
     assert 0.5 < kept.float().mean() < 0.7
     if len(shape) > 2:
         assert torch.equal(kept.flatten(2).all(2), kept.flatten(2).any(2))  # whole channels
@@ -66,22 +66,22 @@ def test_weight_interval() -> None:
 
 
 NETWORKS = {
-    "linear": lambda: torch.nn.Sequential(inn.Linear(6, 3)),
-    "mlp": lambda: torch.nn.Sequential(inn.Linear(6, 8), inn.ReLU(), inn.Linear(8, 3)),
-    "mlp-gelu": lambda: torch.nn.Sequential(
+    "linear": lambda: nn.Sequential(inn.Linear(6, 3)),
+    "mlp": lambda: nn.Sequential(inn.Linear(6, 8), inn.ReLU(), inn.Linear(8, 3)),
+    "mlp-gelu": lambda: nn.Sequential(
         inn.Linear(6, 8), inn.GELU(), inn.Linear(8, 8), inn.Tanh(), inn.Linear(8, 3)
     ),
-    "mlp-norm": lambda: torch.nn.Sequential(
+    "mlp-norm": lambda: nn.Sequential(
         inn.Linear(6, 8, bias=False), inn.BatchNorm1d(8), inn.ReLU(), inn.Linear(8, 3)
     ),
-    "conv": lambda: torch.nn.Sequential(
+    "conv": lambda: nn.Sequential(
         inn.Flatten(), Unflatten(), inn.Conv1d(2, 4, 2, padding=1), inn.ReLU(), inn.MaxPool1d(2),
         inn.Conv1d(4, 4, 1, groups=2), inn.SiLU(), inn.Flatten(), inn.Linear(8, 3)
     ),
 }  # fmt: skip
 
 
-class Unflatten(torch.nn.Module):
+class Unflatten(nn.Module):
     def forward(self, x: Interval) -> Interval:
         return x.reshape(-1, 2, 3)
 
@@ -114,7 +114,7 @@ def test_all_radii_are_trained(name: str, kind: str, start: str) -> None:
     for step in range(10):
         optimizer.zero_grad()
         y = net(data)
-        loss = torch.nn.functional.cross_entropy(y.lower, target) - y.upper.logsumexp(1).mean()
+        loss = nn.functional.cross_entropy(y.lower, target) - y.upper.logsumexp(1).mean()
         loss.backward()
         if step == 0:
             assert {key for key, radius in radii.items() if not radius.grad.any()} == set()
@@ -159,7 +159,7 @@ def test_valid_radius_has_gradient_one() -> None:
 
 
 def test_ordinary_state_dict_loads() -> None:
-    ordinary, interval = torch.nn.Conv2d(2, 3, 3), inn.Conv2d(2, 3, 3)
+    ordinary, interval = nn.Conv2d(2, 3, 3), inn.Conv2d(2, 3, 3)
     missing = interval.load_state_dict(ordinary.state_dict(), strict=False)
     assert sorted(missing.missing_keys) == ["bias_radius", "weight_radius"]
     assert torch.equal(interval.weight, ordinary.weight)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.interval import Interval
@@ -33,7 +34,7 @@ def test_gradients_match_torch(name):
     for wanted in ((True, True), (True, False), (False, True)):
         found = operation._gradients_by_tap(gradient, x, weight, wanted)
         for result, reference, is_wanted in zip(found, expected, wanted, strict=True):
-            torch.testing.assert_close(result, reference if is_wanted else None)
+            assert_close(result, reference if is_wanted else None)
 
 
 def test_gradients_under_vmap():
@@ -46,7 +47,7 @@ def test_gradients_under_vmap():
     found = torch.func.vmap(gradients)(weights)
     for index, weight in enumerate(weights):
         for batched, single in zip(found, gradients(weight), strict=True):
-            torch.testing.assert_close(batched[index], single)
+            assert_close(batched[index], single)
 
 
 def test_memory_format_does_not_change_the_gradients():
@@ -61,4 +62,4 @@ def test_memory_format_does_not_change_the_gradients():
         assert y.center.flatten(1).shape == (2, 1024)
         found.append([y.center_radius, *(parameter.grad for parameter in layer.parameters())])
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        assert_close(one, other, rtol=1e-4, atol=1e-4)

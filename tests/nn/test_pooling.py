@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from benchmarks.memory import saved_bytes
 from creinn import nn as inn
@@ -35,8 +36,8 @@ def test_gradients_equal_torch(name, batched):
     found = layer(Interval._of_center_radius(pairs))
     center, radius = pairs.unbind(1)
     lower, upper = ordinary(center - radius), ordinary(center + radius)
-    torch.testing.assert_close(found.lower, lower)
-    torch.testing.assert_close(found.upper, upper)
+    assert_close(found.lower, lower)
+    assert_close(found.upper, upper)
     weights = torch.randn(
         2, *lower.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
     )
@@ -44,7 +45,7 @@ def test_gradients_equal_torch(name, batched):
         torch.autograd.grad((a * weights[0] + b * weights[1]).sum(), pairs)[0]
         for a, b in ((found.lower, found.upper), (lower, upper))
     )
-    torch.testing.assert_close(mine, theirs)
+    assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("name", LAYERS)

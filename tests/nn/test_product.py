@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 import reference
 from benchmarks.memory import saved_bytes
@@ -49,8 +50,8 @@ def test_encloses_the_exact_product_for_any_sign(
     assert bool((result.upper >= upper - slack).all())
     straddles = (x.lower < 0) & (x.upper > 0) & (w.center.abs() < w.radius)
     if not bool(straddles.any()):
-        torch.testing.assert_close(result.lower, lower, atol=1e-9, rtol=1e-9)
-        torch.testing.assert_close(result.upper, upper, atol=1e-9, rtol=1e-9)
+        assert_close(result.lower, lower, atol=1e-9, rtol=1e-9)
+        assert_close(result.upper, upper, atol=1e-9, rtol=1e-9)
 
 
 def test_sign_split_and_midpoint_radius() -> None:
@@ -92,8 +93,8 @@ def test_nonnegative_flag_does_not_change_bounds() -> None:
     w, r = torch.randn(4, 6).double(), torch.rand(4, 6).double()
     fast = interval_affine(Matrix(), x, w, r)
     slow = interval_affine(Matrix(), x.map_monotone(lambda t: t, nonnegative=False), w, r)
-    torch.testing.assert_close(fast.lower, slow.lower)
-    torch.testing.assert_close(fast.upper, slow.upper)
+    assert_close(fast.lower, slow.lower)
+    assert_close(fast.upper, slow.upper)
 
 
 def test_one_block_product_per_layer() -> None:
@@ -121,17 +122,17 @@ def test_points_have_width_zero() -> None:
 
 
 def point_product(operation, x, center, radius, biases=(None, None)):
-    return interval_product(operation, PointProduct(), biases, x, center, radius).center_radius
+    return interval_product(PointProduct(operation), biases, x, center, radius).center_radius
 
 
 def nonnegative_product(operation, pairs, center, radius, biases=(None, None)):
-    rule = NonnegativeProduct(operation.groups)
-    return interval_product(operation, rule, biases, pairs, center, radius).center_radius
+    rule = NonnegativeProduct(operation)
+    return interval_product(rule, biases, pairs, center, radius).center_radius
 
 
 def relative_product(operation, pairs, weight, relative, biases=(None, None)):
-    rule = RelativeProduct()
-    return interval_product(operation, rule, biases, pairs, relative, weight).center_radius
+    rule = RelativeProduct(operation)
+    return interval_product(rule, biases, pairs, relative, weight).center_radius
 
 
 OPERATIONS = {
@@ -199,14 +200,14 @@ def test_values_and_gradients_equal_the_formula(kind, name, seed):
     product, formula = PRODUCTS[kind]
     operation, tensors = problem(kind, name, seed)
     found, expected = product(operation, *tensors), formula(operation, *tensors)
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     weights = torch.randn(
         found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(seed)
     )
     mine = torch.autograd.grad((found * weights).sum(), tensors)
     theirs = torch.autograd.grad((expected * weights).sum(), tensors)
     for a, b in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
 
 
 @products
@@ -287,10 +288,10 @@ def test_vmap_and_jacobians(kind):
         return product(operation, row[None], weight, radius, biases)[0]
 
     each = torch.func.vmap(one, in_dims=(0, None))(x, center)
-    torch.testing.assert_close(each, product(operation, x, center, radius, biases))
+    assert_close(each, product(operation, x, center, radius, biases))
     jacobians = torch.func.vmap(torch.func.jacrev(one, 1), in_dims=(0, None))(x, center)
     expected = torch.autograd.functional.jacobian(lambda w: one(x[0], w), center)
-    torch.testing.assert_close(jacobians[0], expected)
+    assert_close(jacobians[0], expected)
 
 
 @products
@@ -301,11 +302,11 @@ def test_mixed_precision(kind):
     with torch.autocast("cpu", torch.bfloat16):
         found = product(operation, *tensors)
     assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), exact, rtol=0.05, atol=0.05)
+    assert_close(found.float(), exact, rtol=0.05, atol=0.05)
     gradients = torch.autograd.grad(found.float().sum(), tensors)
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
     for narrow, wide in zip(gradients, torch.autograd.grad(exact.sum(), tensors), strict=True):
-        torch.testing.assert_close(narrow, wide, rtol=0.05, atol=0.1)
+        assert_close(narrow, wide, rtol=0.05, atol=0.1)
 
 
 @given(st.integers(0, 10_000))
@@ -317,7 +318,7 @@ def test_nonnegative_weight_equals_the_bounds(seed):
     expected = torch.cat(
         (torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1))
     )
-    torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)
+    assert_close(nonnegative_weight(center, radius, 1), expected)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
@@ -346,4 +347,4 @@ def test_derivative_of_growing_intervals(side, weight):
         step = start.clone()
         step[which] = 0.25  # this step does not change the sign of a bound
         difference = (bounds(*step) - bounds(*start)).flatten() / 0.25
-        torch.testing.assert_close(slope, difference)
+        assert_close(slope, difference)

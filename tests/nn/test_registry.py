@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
 
 from creinn import nn as inn
 from creinn.nn import registry as layers
@@ -93,7 +95,7 @@ def test_batch_norm_keeps_its_mode() -> None:
 def test_twin_with_radius_zero_equals_the_layer(name: str) -> None:
     torch.manual_seed(0)
     source = getattr(torch.nn, name)(*MADE[name]).double()
-    if isinstance(source, torch.nn.modules.batchnorm._BatchNorm):
+    if isinstance(source, nn.modules.batchnorm._BatchNorm):
         for tensor in source.state_dict().values():
             if tensor.is_floating_point():
                 tensor.copy_(torch.rand_like(tensor) + 0.5)
@@ -110,27 +112,27 @@ def test_twin_with_radius_zero_equals_the_layer(name: str) -> None:
     if name == "Linear":
         x = torch.randn(5, 3, dtype=torch.float64)
     y = twin(x)
-    torch.testing.assert_close(y.lower, source(x))
-    torch.testing.assert_close(y.upper, source(x))
+    assert_close(y.lower, source(x))
+    assert_close(y.upper, source(x))
 
 
 def test_twin_copies_dtype_and_requires_grad() -> None:
-    source = torch.nn.BatchNorm1d(2, affine=False).double().eval()
+    source = nn.BatchNorm1d(2, affine=False).double().eval()
     assert layers.twin(source).running_mean.dtype == torch.float64
-    frozen = torch.nn.Linear(2, 3).double().requires_grad_(False)
+    frozen = nn.Linear(2, 3).double().requires_grad_(False)
     twin = layers.twin(frozen)
     assert twin.weight_radius.dtype == torch.float64
     assert not any(parameter.requires_grad for parameter in twin.parameters())
-    assert layers.twin(torch.nn.ReLU(inplace=True)).inplace is False
+    assert layers.twin(nn.ReLU(inplace=True)).inplace is False
 
 
 def test_unknown_layers_raise() -> None:
-    class Mine(torch.nn.Linear):
+    class Mine(nn.Linear):
         pass
 
     assert layers.family_of(Mine(1, 1)) is None
     with pytest.raises(ValueError, match="LayerNorm"):
-        layers.arguments(torch.nn.LayerNorm(3))
+        layers.arguments(nn.LayerNorm(3))
     with pytest.raises(
         ValueError,
         match=r"creinn\.nn\.affine\.Linear",
@@ -149,7 +151,7 @@ def test_unknown_layers_raise() -> None:
 def test_register_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "_FAMILIES", dict(layers._FAMILIES))
 
-    class Linear(torch.nn.Linear):
+    class Linear(nn.Linear):
         def __init__(self, *args: object, prior: float = 1.0, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             self.prior = prior

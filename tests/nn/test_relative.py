@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
 
 import reference
 from cases import RELATIVE, LayerCase
@@ -28,18 +30,17 @@ from creinn.nn.affine import project_, scale_radii_
 from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters, valid_relative_radius
 from experiments.tasks import describe_radii
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using padding='same' with even kernel"
-)  # a warning of torch about copies
+# a warning of torch about copies
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 PARTS = st.floats(-10, 10)
 
 
-def make(case: LayerCase, seed: int, largest: float = MAX_RELATIVE_RADIUS) -> torch.nn.Module:
+def make(case: LayerCase, seed: int, largest: float = MAX_RELATIVE_RADIUS) -> nn.Module:
     torch.manual_seed(seed)
     layer = case.interval()
-    torch.nn.init.uniform_(layer.weight, -1, 1)
+    nn.init.uniform_(layer.weight, -1, 1)
     for radius in layer.radii().values():
-        torch.nn.init.uniform_(radius, 0, largest)
+        nn.init.uniform_(radius, 0, largest)
     return layer.requires_grad_(False)
 
 
@@ -56,8 +57,8 @@ def test_bounds_are_exact(case: LayerCase, sign: str) -> None:
             x = case.input(seed, sign)
         lower, upper = reference.affine_bounds(layer, x)
         result = layer(x)
-        torch.testing.assert_close(result.lower, lower)
-        torch.testing.assert_close(result.upper, upper)
+        assert_close(result.lower, lower)
+        assert_close(result.upper, upper)
 
 
 def test_bounds_are_attained_by_members() -> None:
@@ -69,7 +70,7 @@ def test_bounds_are_attained_by_members() -> None:
     for j, rho in enumerate(layer.relative_radius):
         weights = [layer.weight[0, j] * (1 - rho), layer.weight[0, j] * (1 + rho)]
         total = total + max(w * a for w in weights for a in (x.lower[0, j], x.upper[0, j]))
-    torch.testing.assert_close(y.upper[0, 0], total)
+    assert_close(y.upper[0, 0], total)
 
 
 def test_linear_by_hand() -> None:
@@ -81,13 +82,11 @@ def test_linear_by_hand() -> None:
     assert layer.weight_interval.lower.tolist() == [[1.0, -1.25]]
     y = layer(torch.tensor([[3.0, -4.0]]))  # [1, 3] * 3 + [-1.25, -0.75] * -4 + [0.5, 1.5]
     assert (y.lower.item(), y.upper.item()) == (6.5, 15.5)
-    y = layer(
-        Interval([[-1.0, 0.0]], [[3.0, 4.0]])
-    )  # [1, 3] * [-1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    # [1, 3] * [-1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    y = layer(Interval([[-1.0, 0.0]], [[3.0, 4.0]]))
     assert (y.lower.item(), y.upper.item()) == (-7.5, 10.5)
-    y = layer(
-        Interval([[1.0, 0.0]], [[3.0, 4.0]])
-    )  # [1, 3] * [1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    # [1, 3] * [1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    y = layer(Interval([[1.0, 0.0]], [[3.0, 4.0]]))
     assert (y.lower.item(), y.upper.item()) == (-3.5, 10.5)
 
 
@@ -108,12 +107,10 @@ def test_widened_equals_the_product(a: float, b: float, rho: float, positive: bo
     )
     expected = reference.product_bounds(lower, upper, *rule)
     center, radius = widened(Interval(lower, upper), torch.tensor([rho], dtype=torch.float64))
-    torch.testing.assert_close(center - radius, expected[0], atol=1e-12, rtol=1e-12)
-    torch.testing.assert_close(center + radius, expected[1], atol=1e-12, rtol=1e-12)
+    assert_close(center - radius, expected[0], atol=1e-12, rtol=1e-12)
+    assert_close(center + radius, expected[1], atol=1e-12, rtol=1e-12)
     center, radius = widened(Interval.point(lower), torch.tensor([rho], dtype=torch.float64))
-    torch.testing.assert_close(
-        torch.stack((center, radius)), torch.stack((lower, rho * lower.abs()))
-    )
+    assert_close(torch.stack((center, radius)), torch.stack((lower, rho * lower.abs())))
 
 
 def test_radius_zero_gives_width_zero() -> None:
@@ -141,7 +138,7 @@ def test_valid_relative_radius() -> None:
 
 
 def test_projection_keeps_radii_in_their_range() -> None:
-    net = torch.nn.Sequential(relative.Linear(2, 3), inn.ReLU(), inn.Linear(3, 1))
+    net = nn.Sequential(relative.Linear(2, 3), inn.ReLU(), inn.Linear(3, 1))
     net[0].relative_radius.data = torch.tensor([-1.0, 2.0])
     net[0].bias_radius.data.fill_(-1.0)
     net[2].weight_radius.data.fill_(5.0)
@@ -150,7 +147,7 @@ def test_projection_keeps_radii_in_their_range() -> None:
     assert net[0].relative_radius.tolist() == [0.0, MAX_RELATIVE_RADIUS]
     assert not net[0].bias_radius.any()
     assert bool((net[2].weight_radius == 5).all())  # the absolute radius can be larger than 1
-    torch.testing.assert_close(net(torch.ones(1, 2)).upper, before.upper)
+    assert_close(net(torch.ones(1, 2)).upper, before.upper)
     scale_radii_(net, 0.5)
     assert net[0].relative_radius.tolist() == [0.0, MAX_RELATIVE_RADIUS / 2]
 
@@ -158,10 +155,8 @@ def test_projection_keeps_radii_in_their_range() -> None:
 @pytest.mark.parametrize(
     "layer", [relative.Linear(3, 2), relative.Conv2d(3, 2, 1)], ids=["Linear", "Conv2d"]
 )
-def test_wrong_number_of_features_raises(layer: torch.nn.Module) -> None:
-    shape = (
-        (4, 1) if isinstance(layer, torch.nn.Linear) else (4, 1, 5, 5)
-    )  # one feature would broadcast
+def test_wrong_number_of_features_raises(layer: nn.Module) -> None:
+    shape = (4, 1) if isinstance(layer, nn.Linear) else (4, 1, 5, 5)  # one feature would broadcast
     with pytest.raises(ValueError, match=r"\(4, 1"):
         layer(torch.zeros(shape))
     with pytest.raises(ValueError, match=r"\(\)"):
@@ -187,7 +182,7 @@ def test_initialization() -> None:
 @pytest.mark.parametrize("start", ["fresh", "zero", "negative", "above"])
 def test_all_radii_have_a_gradient(kind: str, start: str) -> None:
     torch.manual_seed(0)
-    net = torch.nn.Sequential(
+    net = nn.Sequential(
         relative.Conv1d(2, 4, 2, padding=1), inn.Softplus(), relative.Conv1d(4, 4, 1, groups=2), inn.Tanh(),
         inn.Flatten(), relative.Linear(16, 3),
     )  # fmt: skip
@@ -220,7 +215,7 @@ def test_gradients_equal_those_of_the_exact_bounds() -> None:
     lower, upper = reference.affine_bounds(layer, x)
     (lower.sum() + 2 * upper.square().sum()).backward()
     for name, p in layer.named_parameters():
-        torch.testing.assert_close(got[name], p.grad, msg=lambda text, name=name: f"{name}: {text}")
+        assert_close(got[name], p.grad, msg=lambda text, name=name: f"{name}: {text}")
 
 
 # The family: networks by name, saving, converting.
@@ -247,10 +242,10 @@ def test_arguments_build_the_same_layer(case: LayerCase) -> None:
     ).double()
     assert repr(again) == repr(layer)
     again.load_state_dict(layer.state_dict())
-    torch.testing.assert_close(again(case.point(0)).upper, layer(case.point(0)).upper)
+    assert_close(again(case.point(0)).upper, layer(case.point(0)).upper)
 
 
-def count(network: torch.nn.Module) -> int:
+def count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
@@ -274,7 +269,7 @@ def test_save_and_load(form: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(5, 3, 8, 8)
     if form == "built":
-        network: torch.nn.Module = models.resnet8(4, width=4, layers="relative")
+        network: nn.Module = models.resnet8(4, width=4, layers="relative")
     else:
         network = convert(
             models.resnet8(4, width=4, layers=torch.nn), radius=0.1, layers="relative"
@@ -287,8 +282,8 @@ def test_save_and_load(form: str, tmp_path: Path) -> None:
     parts = [layer for layer in again.modules() if isinstance(layer, inn.IntervalParameters)]
     assert parts
     assert all(isinstance(layer, RelativeParameters) for layer in parts)
-    torch.testing.assert_close(again(x).lower, model(x).lower)
-    torch.testing.assert_close(again(x).upper, model(x).upper)
+    assert_close(again(x).lower, model(x).lower)
+    assert_close(again(x).upper, model(x).upper)
 
 
 def test_serialize_a_layer() -> None:
@@ -298,7 +293,7 @@ def test_serialize_a_layer() -> None:
 
 
 def test_twins_of_layers() -> None:
-    source = torch.nn.Conv2d(4, 6, 3, groups=2).double()
+    source = nn.Conv2d(4, 6, 3, groups=2).double()
     source.weight.requires_grad_(False)
     twin = layers.twin(source, "relative")
     assert type(twin) is relative.Conv2d

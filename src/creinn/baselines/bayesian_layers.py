@@ -1,9 +1,9 @@
 r"""Layers with Gaussian weights, in the families ``local_reparameterization`` and ``flipout``.
 
 The distribution of a weight is :math:`N(\mu, \sigma^2)` with
-:math:`\sigma = \operatorname{softplus}(\rho)`. A layer has the parameters ``weight`` and ``bias``,
-which are the means, and ``weight_rho`` and ``bias_rho``. The state dict of an ordinary network can
-be loaded as the means. A layer draws a new sample at each call, also in eval mode.
+:math:`\sigma = \operatorname{softplus}(\rho)`. The parameters ``weight`` and ``bias`` are means, so
+that the state dict of an ordinary network can be loaded. The others are ``weight_rho`` and
+``bias_rho``. A layer draws a new sample at each call, also in eval mode.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import Parameter
 
@@ -22,7 +22,7 @@ INITIAL_STD = 0.05
 """Initial standard deviation of a weight, times the root of the fan-in; 9 % of that of torch."""
 
 
-class GaussianWeights(torch.nn.Module):
+class GaussianWeights(nn.Module):
     """Mixin that adds standard deviations to the parameters of a torch layer."""
 
     weight: Tensor
@@ -48,29 +48,25 @@ class GaussianWeights(torch.nn.Module):
         return None if self.bias_rho is None else F.softplus(self.bias_rho)
 
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Apply the linear map or the convolution of the layer with these parameters."""
-        if isinstance(self, torch.nn.Linear):
+        """Apply the layer with other parameters."""
+        if isinstance(self, nn.Linear):
             return F.linear(x, weight, bias)
         return self._conv_forward(x, weight, bias)  # type: ignore[operator]
 
     def kl(self, prior_std: float) -> Tensor:
         """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
-        pairs: list[Any] = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
-        divergences = [
-            kl_divergence(Normal(mean, std, validate_args=False), prior).sum()
-            for mean, std in pairs
-            if std is not None
-        ]
-        return torch.stack(divergences).sum()
+        posteriors = [Normal(self.weight, self.weight_std, validate_args=False)]
+        if (bias_std := self.bias_std) is not None:
+            posteriors.append(Normal(self.bias, bias_std, validate_args=False))
+        return torch.stack([kl_divergence(q, prior).sum() for q in posteriors]).sum()
 
 
 class LocalReparameterization(GaussianWeights):
-    """Layer of BNN-R: Gaussian weights with local reparameterization.
+    """Layer of BNN-R: local reparameterization (Kingma, Salimans and Welling 2015).
 
-    The method is the one of Kingma, Salimans and Welling (2015). The layer samples the output,
-    which has the mean ``W_mean x`` and the variance ``W_std^2 x^2``. This is exact for a linear
-    layer. For a convolution, the correlation between positions is ignored, as in the paper.
+    The layer samples the output, which has the mean ``W_mean x`` and the variance ``W_std^2 x^2``.
+    For a convolution, the correlation between positions is ignored, as in the paper.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,12 +78,12 @@ class LocalReparameterization(GaussianWeights):
 
 
 class Flipout(GaussianWeights):
-    """Layer of BNN-F: Gaussian weights with flipout (Wen et al. 2018).
+    """Layer of BNN-F: flipout (Wen et al. 2018).
 
-    A call draws one perturbation ``D`` of the weights and ``d`` of the bias, and random signs of
-    the inputs and the outputs for each example, ``s`` and ``r``. The weights of row ``n`` are
-    ``W + D * outer(r_n, s_n)`` and its bias is ``b + d * r_n``, so the weights are uncorrelated
-    between examples. A call computes two products.
+    A call draws one perturbation ``D`` of the weights and ``d`` of the bias, and for each example
+    random signs ``s`` of the inputs and ``r`` of the outputs. The weights of row ``n`` are
+    ``W + D * outer(r_n, s_n)`` and its bias is ``b + d * r_n``, so they are uncorrelated between
+    examples.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,18 +94,18 @@ class Flipout(GaussianWeights):
         return mean + self.affine(x * self._signs(x), weight, bias) * self._signs(mean)
 
     def _signs(self, x: Tensor) -> Tensor:
-        spatial = 0 if isinstance(self, torch.nn.Linear) else self.weight.ndim - 2
+        spatial = 0 if isinstance(self, nn.Linear) else self.weight.ndim - 2
         shape = x.shape[: x.ndim - spatial] + (1,) * spatial
         return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(0.5).mul_(2).sub_(1)
 
 
 class LayerFamily:
-    """``Linear`` and ``Conv1d`` to ``Conv3d`` with a mixin; other names are those of torch."""
+    """``Linear`` and ``Conv1d`` to ``Conv3d`` with a mixin, and other layers of torch."""
 
     def __init__(self, name: str, mixin: type[GaussianWeights]) -> None:
-        for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
-            path = {"__module__": __name__, "__qualname__": f"{name}.{kind.__name__}"}
-            layer = type(kind.__name__, (mixin, kind), {**path, "__doc__": mixin.__doc__})
+        for kind in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d):
+            layer = type(kind.__name__, (mixin, kind), {"__doc__": mixin.__doc__})
+            layer.__module__, layer.__qualname__ = __name__, f"{name}.{kind.__name__}"
             setattr(self, kind.__name__, layer)
         register_family(name, self)
 

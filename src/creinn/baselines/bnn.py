@@ -1,16 +1,14 @@
 """Variational Bayesian networks with Gaussian weights (BNN-R and BNN-F)."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.bayesian_layers import GaussianWeights
 from creinn.baselines.predictive import Predictive
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Labelled
-from creinn.classifier.inputs import as_logits, run
 from creinn.distributed import all_sum
 from creinn.numerics import check_integers
 
@@ -19,15 +17,15 @@ class BNN(SNN):
     """Mean-field variational network, trained with the negative ELBO.
 
     Args:
-        network: A module that returns logits and has layers of
+        network: A module that returns logits, with layers of
             ``creinn.baselines.local_reparameterization`` (BNN-R) or ``creinn.baselines.flipout``
             (BNN-F).
-        samples: The number of forward passes of a prediction.
-        prior_std: The standard deviation of the prior ``N(0, prior_std ** 2)`` of the parameters.
-        kl_weight: The weight of the KL divergence, divided by the number of training examples. The
-            loss is the negative ELBO if it is 1. A smaller weight (a "cold" posterior) avoids
-            underfitting if there are many more weights than examples.
-        warmup: The fraction of the training steps in which the weight increases from zero.
+        samples: Number of forward passes of a prediction.
+        prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)`` of the parameters.
+        kl_weight: Weight of the KL divergence, divided by the number of training examples; 1 for
+            the negative ELBO. A smaller weight (a "cold" posterior) avoids underfitting if there
+            are many more weights than examples.
+        warmup: Fraction of the training steps in which the weight increases from zero.
         num_logits, logit_norm, temperature: See :class:`creinn.baselines.SNN`.
     """
 
@@ -35,7 +33,7 @@ class BNN(SNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         samples: int = 10,
         prior_std: float = 1.0,
         kl_weight: float = 1.0,
@@ -47,10 +45,8 @@ class BNN(SNN):
         super().__init__(network, num_logits, logit_norm, temperature)
         check_integers(samples=samples)
         if not (prior_std > 0 and kl_weight >= 0 and 0 <= warmup <= 1):
-            raise ValueError(
-                "Expected prior_std > 0, kl_weight >= 0 and warmup in [0, 1], got "
-                f"{prior_std}, {kl_weight} and {warmup}."
-            )
+            expected = "prior_std > 0, kl_weight >= 0 and warmup in [0, 1]"
+            raise ValueError(f"Expected {expected}, got {prior_std}, {kl_weight} and {warmup}.")
         self.samples, self.prior_std = samples, prior_std
         self.kl_weight, self.warmup = kl_weight, warmup
         self.num_examples = self.num_steps = 0  # of the training
@@ -60,7 +56,7 @@ class BNN(SNN):
     def _start_posterior(self) -> None:
         if not self._gaussian_layers():
             raise ValueError(
-                "The network has no layer with Gaussian weights. Use the layers of "
+                "The network needs Gaussian weights. Use layers of "
                 "creinn.baselines.local_reparameterization or creinn.baselines.flipout."
             )
 
@@ -79,32 +75,26 @@ class BNN(SNN):
         self.step.add_(1)
 
     def current_kl_weight(self) -> Tensor:
-        """Return the weight of the KL divergence in the loss at the current step."""
+        """Return the weight of the KL divergence at the current step."""
         if self.num_examples == 0:
-            raise RuntimeError(
-                "The weight of the KL divergence needs the number of training examples. Use fit, "
-                "or call model.before_training(batches, epochs)."
-            )
+            advice = "Use fit, or call model.before_training(batches, epochs)."
+            raise RuntimeError(f"The loss needs the number of training examples. {advice}")
         ramp = (self.step + 1) / max(self.warmup * self.num_steps, 1)
         return self.kl_weight * ramp.clamp_max(1) / self.num_examples
 
     def normed_logits(self, x: Tensor) -> Tensor:
         """Return one sample of the logits in training mode, and ``samples`` in eval mode."""
-        drawn = self.draw_logits(x, 1 if self.training else self.samples)
-        return torch.stack([self.norm(logits) for logits in drawn])
-
-    def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
-        """Return samples of the logits, each of shape ``(N, K)``, before batch norm."""
-        return (as_logits(run(self.network, x), self.num_logits) for _ in range(count))
+        draw = super().normed_logits
+        return torch.cat([draw(x) for _ in range(1 if self.training else self.samples)])
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the cross-entropy, plus the weighted KL divergence in training mode."""
         loss = super().loss(prediction, target, weight)
         return loss + self.current_kl_weight() * self.kl() if self.training else loss
 
-    def _check_network(self, network: torch.nn.Module, x: Any) -> None:
-        device = next(self.parameters()).device
-        # The check does not change the samples of the predictions that follow.
+    def _check_network(self, network: nn.Module, x: Any) -> None:
+        device = self.step.device
+        # The check does not change the samples of later predictions.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             super()._check_network(network, x)
 

@@ -1,13 +1,13 @@
 r"""Relative-likelihood ensembles (CreRL, Löhr et al. 2025).
 
-The first network of the ensemble is trained as usual. Another network is plausible if its relative
-likelihood on the training data is at least :math:`\alpha`:
+The first network is trained as usual. Another network is plausible if its relative likelihood on
+the training data is at least :math:`\alpha`:
 
 .. math:: \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(x_i) - \log p^{(1)}_{y_i}(x_i)\Bigr) \ge \alpha
 
 Every other member starts from new weights and a bias towards one class, and is trained until its
 relative likelihood reaches a threshold. The thresholds are equally spaced between :math:`\alpha`
-and 1. The bounds of a credal set are the extremes of the probabilities of the members.
+and 1. The bounds of a credal set are the extreme probabilities of the members.
 """
 
 import copy
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Classifier, Labelled, common_classes, evaluating
@@ -39,14 +39,14 @@ class CreRL(Classifier):
     data must fit into the memory of the device.
 
     Args:
-        members: Two or more networks of the same architecture. The weights of all except the first
-            are replaced by the training.
-        alpha: The smallest relative likelihood of a member, in (0, 1).
-        tilt: The number that is added to the initial bias of one class; member m prefers class m.
-        learning_rate: The learning rate of Adam for all members except the first.
-        passes: The largest number of passes over the training data for a member, or more if they
-            are less than 3,000 steps. A member that does not reach its threshold is replaced by a
-            copy of the first one, with a warning.
+        members: Two or more networks of the same architecture. The training replaces the weights
+            of all except the first.
+        alpha: Smallest relative likelihood of a member, in (0, 1).
+        tilt: Number added to the initial bias of one class; member m prefers class m.
+        learning_rate: Learning rate of Adam for all members except the first.
+        passes: Largest number of passes over the training data for a member, but at least 3,000
+            steps. A member that does not reach its threshold is replaced by a copy of the first
+            one, with a warning.
     """
 
     prediction_type = CredalSet
@@ -66,17 +66,16 @@ class CreRL(Classifier):
         self.alpha, self.tilt = check_share("alpha", alpha), tilt
         self.learning_rate, self.passes = learning_rate, passes
         self.num_classes = common_classes(members)
-        self.members = torch.nn.ModuleList(members)
+        self.members = nn.ModuleList(members)
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self._take_mode_of_members()
 
     @classmethod
     def from_options(cls, content: Any, **options: Any) -> "CreRL":
         """Build an ensemble from its members, or from a network and the number of ``members``."""
-        if isinstance(content, torch.nn.Module):
-            norm = options.pop("logit_norm", False)
-            networks = (copy.deepcopy(content) for _ in range(options.pop("members", 8)))
-            content = [SNN(network, logit_norm=norm) for network in networks]
+        if isinstance(content, nn.Module):
+            norm, count = options.pop("logit_norm", False), options.pop("members", 8)
+            content = [SNN(copy.deepcopy(content), logit_norm=norm) for _ in range(count)]
         return cls(content, **options)
 
     def forward(self, x: Tensor) -> Any:
@@ -98,7 +97,7 @@ class CreRL(Classifier):
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Reset the other members, because the training changes the first one."""
         if world_size() > 1:
-            raise ValueError(f"CreRL is trained by one process, but there are {world_size()}.")
+            raise ValueError(f"CreRL needs one process, but there are {world_size()}.")
         self.fitted.fill_(False)
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
@@ -113,10 +112,11 @@ class CreRL(Classifier):
             initialize(member, number % self.num_classes, self.tilt)
             if not self._fit_member(member, x, y, reference + math.log(threshold)):
                 member.load_state_dict(first.state_dict())
+                found = f"its relative likelihood is below {threshold:.3g}"
                 warnings.warn(
-                    f"Member {number + 1} of CreRL is replaced by the first one: after "
-                    f"{self.passes} passes, its relative likelihood is below {threshold:.3g}. Use "
-                    "more passes, a larger learning rate, or a smaller tilt.",
+                    f"Member {number + 1} of CreRL is a copy of the first one: {found} after "
+                    f"{self.passes} passes. Use more passes, a larger learning rate, or a smaller "
+                    "tilt.",
                     stacklevel=2,
                 )
         self.fitted.fill_(True)
@@ -149,7 +149,7 @@ def initialize(member: SNN, preferred: int, tilt: float) -> None:
             reset()
     bias: Any = member.norm.bias if member.logit_norm else find_logits_layer(member.network).bias
     if bias is None:
-        raise ValueError("CreRL needs a bias in the layer of the logits, which has none.")
+        raise ValueError("CreRL needs a bias in the layer of the logits. Use bias=True.")
     if member.num_logits == 1:
         bias += tilt if preferred else -tilt
     else:
@@ -158,7 +158,7 @@ def initialize(member: SNN, preferred: int, tilt: float) -> None:
 
 @torch.enable_grad()
 def _train_pass(member: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
-    """Update a member for each batch of a random order of the rows."""
+    """Train a member for one pass in random order."""
     member.train()
     for index in torch.randperm(len(y), device=y.device).split(BATCH):
         if len(index) > 1 or len(y) == 1:  # batch norm needs two rows
@@ -172,12 +172,12 @@ def _train_pass(member: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Ten
 def _move_back(
     member: Any, before: Mapping[str, Tensor], x: Tensor, y: Tensor, least: float
 ) -> None:
-    """Move the weights towards those before the last pass while they are plausible."""
+    """Move the weights towards those before the last pass, as far as they are plausible."""
     after = copy.deepcopy(member.state_dict())
 
-    def move(share: float) -> None:  # integers are those after the pass
+    def move(share: float) -> None:
         for name, value in member.state_dict().items():
-            if value.is_floating_point():
+            if value.is_floating_point():  # counts do not change
                 torch.lerp(before[name], after[name], share, out=value)
 
     low, high = 0.0, 1.0

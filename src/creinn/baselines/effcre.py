@@ -1,20 +1,20 @@
 r"""Efficient credal prediction by decalibration (EffCre, Hofman et al. 2026).
 
-The method needs one trained network. It shifts the logit of one class by a constant. All shifts are
-plausible whose relative likelihood on the training data is at least :math:`\alpha`:
+The method shifts the logit of one class of a trained network by a constant. A shift is plausible if
+its relative likelihood on the training data is at least :math:`\alpha`:
 
 .. math::
     \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(z_i + c\, e_k) - \log p_{y_i}(z_i)\Bigr) \ge \alpha
 
-The mean of the log-likelihood is concave in :math:`c`, so these shifts are an interval for each
-class. The credal set of a row contains the predictions for all plausible shifts.
+The log-likelihood is concave in :math:`c`, so these shifts are an interval for each class. The
+credal set of a row contains the predictions for all plausible shifts.
 """
 
 import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.snn import SNN, predict_logits
 from creinn.classifier.base import Labelled, evaluating
@@ -31,11 +31,11 @@ STEPS = 64  # of the bisection
 class EffCre(SNN):
     """Credal sets of one trained network, from plausible shifts of its logits.
 
-    The predictions of an untrained model are sets with a single distribution, those of the network.
+    An untrained model predicts sets with a single distribution, that of the network.
 
     Args:
         network: A module that returns logits of shape ``(N, K)``.
-        alpha: The smallest relative likelihood of a shift, in (0, 1].
+        alpha: Smallest relative likelihood of a shift, in (0, 1].
         num_logits, logit_norm: See :class:`creinn.baselines.SNN`.
     """
 
@@ -44,7 +44,7 @@ class EffCre(SNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         alpha: float = 0.95,
         num_logits: int | None = None,
         logit_norm: bool = False,
@@ -80,16 +80,16 @@ class EffCre(SNN):
 
 
 def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
-    """Return the smallest and the largest plausible shift of each class, of shape ``(2, K)``.
+    """Return the smallest and the largest plausible shift of each class, ``(2, K)``.
 
-    The log-probabilities ``(N, K)`` and classes ``(N,)`` are those of the rows of this process.
+    The log-probabilities ``(N, K)`` and classes ``(N,)`` are those of this process.
     """
     logs = logs.double()
     others = torch.stack(logsumexp_others(logs)).sum(0)
     counts = all_sum(torch.bincount(target, minlength=logs.shape[1]).double())
 
     def gain(shift: Tensor) -> Tensor:
-        """Return the change of the mean log-likelihood for one shift of each class."""
+        """Return the change of the mean log-likelihood for a shift of each class."""
         normalizers = all_sum(torch.logaddexp(others, logs + shift).sum(0))  # 0 without shift
         return (counts * shift - normalizers) / counts.sum()
 
@@ -106,13 +106,13 @@ def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
 def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest probability of each class over the shifts.
 
-    A probability is monotone in each shift, so its extremes belong to the ends of the intervals:
-    those of its own shift, and those of the shift of another class.
+    A probability is monotone in its own shift and in that of another class, so its extremes belong
+    to the ends of these intervals.
 
     Args:
         logs: Log-probabilities ``(N, K)``.
-        smallest: The smallest shift of each class, at most 0.
-        largest: The largest shift of each class, at least 0.
+        smallest: Smallest shift of each class, at most 0.
+        largest: Largest shift of each class, at least 0.
     """
     others = torch.stack(logsumexp_others(logs)).sum(0)
     reduced, raised = logs + smallest, logs + largest
@@ -123,7 +123,7 @@ def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Ten
 
 
 def _max_of_others(x: Tensor) -> Tensor:
-    """Return the maximum over the other classes, of shape ``(N, K)``."""
+    """Return the maximum over the other classes."""
     largest, index = x.topk(2, dim=-1)
     classes = torch.arange(x.shape[-1], device=x.device)
     return torch.where(classes == index[:, :1], largest[:, 1:], largest[:, :1])

@@ -1,9 +1,9 @@
 """Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022).
 
-The weights of the last layer are Gaussian and independent, so the distribution of the logits is
-Gaussian without an approximation. The KL divergence in the loss is the one of the logits at context
-points. There are three differences from the paper: only the last layer is random, batch norm is in
-eval mode at the context points, and the training batch is not added to the context points.
+The weights of the last layer are Gaussian and independent, so the logits are exactly Gaussian. The
+KL divergence in the loss is the one of the logits at context points. There are three differences
+from the paper: only the last layer is random, batch norm is in eval mode at the context points, and
+the training batch is not added to them.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.bayesian_layers import initial_rho
 from creinn.baselines.bnn import BNN
@@ -24,7 +24,7 @@ from creinn.distance.class_statistics import Sample
 from creinn.numerics import check_integers, safe_sqrt
 
 JITTER = 1e-4
-"""Fraction of the prior variance that is added to both covariances to make them regular."""
+"""Fraction of the prior variance that is added to both covariances."""
 
 
 class FSVI(BNN):
@@ -33,19 +33,18 @@ class FSVI(BNN):
     Args:
         network: A module that returns logits and ends in a ``Linear`` layer, whose parameters are
             the means.
-        samples: The number of functions that are sampled for a prediction.
-        context: The source of the context points: ``"train"`` for the training inputs, or a
-            tensor of inputs. It may be None if the model is not trained.
-        context_points: The number ``M`` of context points at each step.
-        prior_std: The standard deviation of the logits under the prior. They are independent and
-            have the mean zero.
-        **options: Other arguments of :class:`creinn.baselines.BNN`. The parameters of the batch
-            norm are not random.
+        samples: Number of functions that are sampled for a prediction.
+        context: Source of the context points: ``"train"`` for the training inputs, or a tensor of
+            inputs. It may be None if the model is not trained.
+        context_points: The number of context points at each step.
+        prior_std: Standard deviation of the logits under the prior, which are independent with mean
+            zero.
+        **options: Other arguments of :class:`creinn.baselines.BNN`.
     """
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         samples: int = 10,
         context: Literal["train"] | Tensor | None = "train",
         context_points: int = 32,
@@ -54,20 +53,20 @@ class FSVI(BNN):
     ) -> None:
         super().__init__(network, samples, prior_std, **options)
         if isinstance(context, str) and context != "train":
-            raise ValueError(f"Unknown context {context!r}. Use 'train' or a tensor of inputs.")
+            raise ValueError(f"Unknown context {context!r}. Use 'train' or a tensor.")
         check_integers(context_points=context_points)
         self.context, self.context_points = context, context_points
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
-        """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
-        self.rho = torch.nn.ParameterList(
+        """Initialize the deviations; the fan-in of a bias is the number of outputs."""
+        self.rho = nn.ParameterList(
             torch.full_like(p, initial_rho(p[0].numel() if p.ndim > 1 else len(p)))
             for p in find_logits_layer(self.network).parameters()
         )
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor; ``context`` is None if it is a tensor."""
+        """Return the arguments of the constructor, with None for a tensor ``context``."""
         _, *names = inspect.signature(BNN).parameters
         return {
             **{name: getattr(self, name) for name in names},
@@ -90,11 +89,12 @@ class FSVI(BNN):
         if isinstance(self.context, str):
             self._pool = sample.rows()
 
-    def draw_logits(self, x: Tensor, count: int) -> Tensor:
-        """Return samples of the logits ``(count, N, K)``, which are independent between rows."""
+    def normed_logits(self, x: Tensor) -> Tensor:
+        """Return samples of the logits ``(S, N, K)``, which are independent between rows."""
         features, logits = last_layer(self.network, x, len(self.rho) == 2)
         std = safe_sqrt(features.square() @ self._variances().T)
-        return logits + std * std.new_empty((count, *std.shape)).normal_()
+        noise = std.new_empty((1 if self.training else self.samples, *std.shape)).normal_()
+        return torch.stack([self.norm(drawn) for drawn in logits + std * noise])
 
     def kl(self) -> Tensor:
         """Return the KL divergence at new context points."""
@@ -103,10 +103,8 @@ class FSVI(BNN):
     def draw_context(self) -> Tensor:
         """Return ``context_points`` random inputs."""
         if self._pool is None:
-            raise RuntimeError(
-                "The model has no context points. Pass context= to the constructor, or call "
-                "model.before_training(batches, epochs)."
-            )
+            advice = "Pass context=, or call model.before_training(batches, epochs)."
+            raise RuntimeError(f"FSVI has no context points. {advice}")
         chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
         return self._pool[chosen].to(self.rho[0])
 
@@ -114,21 +112,21 @@ class FSVI(BNN):
         """Return the KL divergence of the logits at ``x`` from the prior in nats."""
         with torch.autocast(x.device.type, enabled=False):  # for the Cholesky factors
             mean, covariance = self.function_distribution(x)
-            jitter, count = JITTER * self.prior_std**2, len(x)
+            jitter = JITTER * self.prior_std**2
             variance = self.prior_std**2 + jitter  # of the prior, N(0, variance * I)
-            covariance = covariance + jitter * torch.eye(count).to(mean)
-            squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)
-            log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log().sum(1)
-            constant = count * (math.log(variance) - 1)
-            return (0.5 * (squares / variance + constant) - log_roots).sum()
+            covariance = covariance + jitter * torch.eye(len(x)).to(mean)
+            squares = covariance.diagonal(dim1=1, dim2=2) + mean.square()
+            log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log()
+            terms = 0.5 * (squares / variance + math.log(variance) - 1) - log_roots
+            return terms.sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``."""
+        """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``M`` inputs."""
         with evaluating(self):
             features, logits = last_layer(self.network, x, len(self.rho) == 2)
             mean = self.norm(logits).T
         covariance = torch.einsum("md,kd,nd->kmn", features, self._variances(), features)
-        if isinstance(self.norm, torch.nn.BatchNorm1d):
+        if isinstance(self.norm, nn.BatchNorm1d):
             assert self.norm.running_var is not None
             scale = self.norm.weight * (self.norm.running_var + self.norm.eps).rsqrt()
             covariance = scale.square().view(-1, 1, 1) * covariance

@@ -1,9 +1,8 @@
 """Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
-This is the method of Hobbhahn, Kristiadi and Hennig (UAI 2022). The posterior of the last layer is
-approximated by a Gaussian at the trained weights, so the distribution of the logits is Gaussian.
-The Laplace bridge maps it to a Dirichlet distribution. Batch norm after the last layer is folded
-into the layer, which then has a bias.
+The method of Hobbhahn, Kristiadi and Hennig (UAI 2022) approximates the posterior of the last layer
+by a Gaussian at the trained weights, so the logits are Gaussian. The Laplace bridge maps their
+distribution to a Dirichlet distribution. Batch norm after the last layer is folded into it.
 """
 
 import math
@@ -12,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_linear_bn_weights
 
 from creinn.baselines.predictive import DirichletPredictive, Predictive
@@ -26,19 +25,19 @@ PRIOR_PRECISIONS = torch.logspace(-4, 4, 81, dtype=torch.float64)
 """Grid for the search of the prior precision."""
 MARGINAL: Literal["marginal-likelihood"] = "marginal-likelihood"
 MAX_CONCENTRATION = 1e12
-"""Largest sum of the concentrations, which avoids an overflow."""
+"""Largest sum of the concentrations; avoids an overflow."""
 
 
 class LaplaceBNN(SNN):
     """Last-layer Laplace approximation with the Laplace bridge.
 
-    The predictions are those of an :class:`SNN` until :meth:`after_training` is called.
+    Before :meth:`after_training`, the predictions are those of an :class:`SNN`.
 
     Args:
         network: A module that returns ``K >= 3`` logits and ends in a ``torch.nn.Linear`` layer.
-        samples: The number of samples of the Dirichlet distribution, which are used by ensembles.
-        normalise: If True, the logits are normalized first; see :func:`laplace_bridge`.
-        prior_precision: A number, or ``"marginal-likelihood"`` to use the value that maximizes it.
+        samples: Number of samples of the Dirichlet distribution, which ensembles use.
+        normalise: Whether to normalize the logits first; see :func:`laplace_bridge`.
+        prior_precision: A number, or ``"marginal-likelihood"`` for the value that maximizes it.
         num_logits, logit_norm: See :class:`SNN`.
     """
 
@@ -49,7 +48,7 @@ class LaplaceBNN(SNN):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         samples: int = 10,
         normalise: bool = True,
         prior_precision: float | Literal["marginal-likelihood"] = MARGINAL,
@@ -61,9 +60,8 @@ class LaplaceBNN(SNN):
             raise ValueError(f"BNN-L needs at least 3 logits, got {self.num_logits}.")
         is_number = not isinstance(prior_precision, str)
         if prior_precision != MARGINAL and not (is_number and prior_precision > 0):
-            raise ValueError(
-                f"prior_precision must be {MARGINAL!r} or a number > 0, got {prior_precision!r}."
-            )
+            expected = f"{MARGINAL!r} or a number > 0"
+            raise ValueError(f"prior_precision must be {expected}, got {prior_precision!r}.")
         check_integers(samples=samples)
         self.samples, self.normalise, self.prior_precision = samples, normalise, prior_precision
         head: Any = find_logits_layer(network)
@@ -75,7 +73,7 @@ class LaplaceBNN(SNN):
         self.curvature.to(head.weight.device, head.weight.dtype)
 
     def forward(self, x: Tensor) -> Predictive:
-        """Return a Dirichlet prediction, or that of an SNN in training mode and before the fit."""
+        """Return a Dirichlet prediction, or that of an SNN in training and before the fit."""
         if self.training or not self.fitted:
             return super().forward(x)
         mean, covariance = self.logit_distribution(x)
@@ -132,12 +130,12 @@ class LaplaceBNN(SNN):
         return features, self.norm(logits)
 
 
-class Kronecker(torch.nn.Module):
+class Kronecker(nn.Module):
     """Generalized Gauss-Newton matrix of the last layer, as a Kronecker product.
 
-    The matrix is the sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows. It is approximated
-    by ``kron(B, A) / N``, where ``B`` is the sum of the Hessians of the logits and ``A`` is the sum
-    of the outer products of the features. The eigenvalues and eigenvectors of both are stored.
+    The matrix is the sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows, approximated by
+    ``kron(B, A) / N`` with the sums ``B`` of the first and ``A`` of the second factors. The
+    eigenvalues and eigenvectors of ``B`` and ``A / N`` are stored.
     """
 
     output_values: Tensor
@@ -154,15 +152,14 @@ class Kronecker(torch.nn.Module):
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Compute the factors from features ``(N, D)`` and probabilities ``(N, K)``."""
         outputs, inputs = map(torch.zeros_like, (self.output_vectors, self.input_vectors))
-        count = 0
+        count = inputs.new_zeros((), dtype=torch.long)
         for phi, p in batches:
             outputs += (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)).sum(0)
             inputs += phi.T @ phi
             count += len(phi)
-        total = all_sum(torch.tensor(count, device=inputs.device))
         self.output_values, vectors = torch.linalg.eigh(all_sum(outputs))
         self.output_vectors = vectors.contiguous()  # as after loading
-        self.input_values, vectors = torch.linalg.eigh(all_sum(inputs) / total)
+        self.input_values, vectors = torch.linalg.eigh(all_sum(inputs) / all_sum(count))
         self.input_vectors = vectors.contiguous()
 
     @property
@@ -180,20 +177,20 @@ class Kronecker(torch.nn.Module):
 def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> Tensor:
     r"""Return the concentrations of the Dirichlet distribution for Gaussian logits.
 
-    The logits are first conditioned on the sum zero. This does not change the softmax. Then
+    The logits are conditioned on the sum zero, which does not change the softmax. Then
 
     .. math::
         \alpha_k = \frac{1}{\Sigma_{kk}}
                    \Bigl(1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr).
 
-    If the sum of a row is greater than :data:`MAX_CONCENTRATION`, the row is scaled, so that its
-    mean does not change.
+    The sum of a row is at most :data:`MAX_CONCENTRATION`.
 
     Args:
-        mean: The means of the logits ``(N, K)``.
-        covariance: Their covariances ``(N, K, K)``.
-        normalise: If True, apply the correction of the paper for large variances: rescale the
-            logits so that the mean variance is ``sqrt(K / 2)``.
+        mean: Means of the logits ``(N, K)``.
+        covariance: Covariances of the logits ``(N, K, K)``.
+        normalise: Whether to apply the correction of the paper for large variances, which rescales
+            the logits so that the mean variance is ``sqrt(K / 2)``. For smaller variances, the
+            predictions become sharper.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)
@@ -216,6 +213,6 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     exponential = mean + torch.logsumexp(-mean, -1, keepdim=True) - 2 * math.log(classes)
     log_alpha = torch.logaddexp(constant, exponential) - variance.log()
     log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
-    shares = log_alpha - log_total  # before clamp_max, which would lose them next to a large total
+    shares = log_alpha - log_total  # before clamp_max, which would lose digits
     alpha = (shares + log_total.clamp_max(math.log(MAX_CONCENTRATION))).exp()
     return alpha.clamp_min(tiny)

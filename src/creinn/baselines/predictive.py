@@ -1,7 +1,7 @@
 """Predictions of the baselines: samples of distributions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,13 +16,12 @@ from creinn.numerics import entropy
 class Predictive(Uncertain):
     """Prediction with ``S`` distributions for each row.
 
-    In bits, the total uncertainty is the entropy of the mean distribution, the aleatoric one is the
-    mean of the entropies, and the epistemic one is the difference (Eq:MC_bnn, AU_BNN).
+    The total uncertainty is the entropy of the mean distribution in bits, the aleatoric uncertainty
+    is the mean entropy, and the epistemic uncertainty is the difference (Eq:MC_bnn, AU_BNN).
 
     Args:
-        samples: The distributions, of shape ``(S, N, K)``.
-        log_samples: Their natural logarithms for the training loss, which are more accurate than
-            those of rounded probabilities.
+        samples: Distributions of shape ``(S, N, K)``.
+        log_samples: Their natural logarithms, if they are known more accurately, for the loss.
 
     Example:
         >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
@@ -37,7 +36,7 @@ class Predictive(Uncertain):
 
     @property
     def log_samples(self) -> Tensor:
-        """Natural logarithms of the samples; zeros are replaced by the smallest number."""
+        """Natural logarithms of the samples, which are finite."""
         if self._log_samples is not None:
             return self._log_samples
         return self.samples.clamp_min(torch.finfo(self.samples.dtype).tiny).log()
@@ -49,7 +48,7 @@ class Predictive(Uncertain):
 
     @property
     def label(self) -> Tensor:
-        """The class with the largest mean probability."""
+        """Class with the largest mean probability."""
         return self.probabilities.argmax(-1)
 
     @cached_property
@@ -59,12 +58,16 @@ class Predictive(Uncertain):
     def __len__(self) -> int:
         return self.samples.shape[1]
 
-    def __getitem__(self, index: Any) -> "Predictive":
-        return Predictive(self.samples[:, index])
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Any:
+        """Apply a function of ``(..., N, K)`` to the tensors of the prediction."""
+        return Predictive(function(self.samples))
 
-    def to(self, *args: Any, **kwargs: Any) -> "Predictive":
-        """Change the device or the dtype; see ``torch.Tensor.to``."""
-        return Predictive(self.samples.to(*args, **kwargs))
+    def __getitem__(self, index: Any) -> Any:
+        return self._map(lambda t: t[..., index, :])
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Change the device or the dtype, as in ``Tensor.to``."""
+        return self._map(lambda t: t.to(*args, **kwargs))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> "Predictive":
@@ -73,12 +76,12 @@ class Predictive(Uncertain):
 
     @staticmethod
     def pool(predictions: Sequence["Predictive"]) -> "Predictive":
-        """Combine the samples of several predictions of the same rows."""
+        """Join the samples of several predictions of the same rows."""
         return Predictive(torch.cat([p.samples for p in predictions]))
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "Predictive":
-        """Return the mean of several predictions for each sample."""
+        """Average several predictions for each sample."""
         return Predictive(_mean([p.samples for p in predictions]))
 
 
@@ -86,8 +89,8 @@ class DirichletPredictive(Predictive):
     """Prediction with a Dirichlet distribution for each row, and uncertainties in closed form.
 
     Args:
-        concentration: The parameters of the Dirichlet distributions, of shape ``(N, K)``.
-        samples: The number of samples, or the samples, which are used by ensembles.
+        concentration: Parameters of the Dirichlet distributions ``(N, K)``.
+        samples: Number of samples, or samples, which ensembles use.
 
     Example:
         >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)  # uniform on the simplex
@@ -103,24 +106,19 @@ class DirichletPredictive(Predictive):
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """Mean distribution of each row, of shape ``(N, K)``."""
+        """Mean distribution of each row."""
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
-        p, total = self.probabilities, entropy(self.probabilities)
-        mean_log = (p * torch.digamma(self.concentration + 1)).sum(-1)
-        expected = torch.digamma(self.concentration.sum(-1) + 1) - mean_log  # in nats
-        aleatoric = torch.minimum(expected.clamp_min(0) / math.log(2), total)
+        p, alpha = self.probabilities, self.concentration
+        total = entropy(p)
+        nats = torch.digamma(alpha.sum(-1) + 1) - (p * torch.digamma(alpha + 1)).sum(-1)
+        aleatoric = torch.minimum(nats.clamp_min(0) / math.log(2), total)
         return Uncertainty(total, aleatoric, total - aleatoric)
 
-    def __getitem__(self, index: Any) -> "DirichletPredictive":
-        return DirichletPredictive(self.concentration[index], self.samples[:, index])
-
-    def to(self, *args: Any, **kwargs: Any) -> "DirichletPredictive":
-        """Change the device or the dtype; see ``torch.Tensor.to``."""
-        concentration = self.concentration.to(*args, **kwargs)
-        return DirichletPredictive(concentration, self.samples.to(*args, **kwargs))
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Any:
+        return DirichletPredictive(function(self.concentration), function(self.samples))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> Predictive:
@@ -133,10 +131,7 @@ class DirichletPredictive(Predictive):
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
-        """Return a Dirichlet prediction with the mean distribution of the predictions.
-
-        The sum of its concentrations is the mean of the sums of the predictions.
-        """
+        """Return a Dirichlet prediction with the mean distribution and the mean strength."""
         strength = _mean([p.concentration.sum(-1, keepdim=True) for p in predictions])
         concentration = strength * _mean([p.probabilities for p in predictions])
         return DirichletPredictive(concentration, _mean([p.samples for p in predictions]))

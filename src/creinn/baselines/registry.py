@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
+from torch import nn
 
 from creinn.baselines.bnn import BNN
 from creinn.baselines.crerl import CreRL
@@ -22,18 +22,16 @@ CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
 """All classes that can be saved, by name."""
 
 SOUND_RADII = 0.01
-"""Scale of the initial radii in sound mode, without which the credal sets would be vacuous."""
+"""Scale of the initial radii in sound mode, which avoids vacuous credal sets."""
 
 
-def build_classifier(
-    method: Method, architecture: Callable[..., torch.nn.Module], **options: Any
-) -> Any:
+def build_classifier(method: Method, architecture: Callable[..., nn.Module], **options: Any) -> Any:
     """Return an untrained classifier with the network ``architecture(layers=...)``.
 
     Args:
         method: An entry of :data:`creinn.classifier.methods.METHODS`.
         architecture: A function of the layer family.
-        **options: Arguments of the classifier in place of those of the method.
+        **options: Arguments of the classifier that replace those of the method.
 
     Example:
         >>> from creinn.classifier.methods import METHODS
@@ -48,5 +46,5 @@ def build_classifier(
 
 
 def build_ensemble(method: Method, members: Sequence[Any], **options: Any) -> Any:
-    """Return the ensemble of several classifiers of one method."""
+    """Return the ensemble of classifiers of one method."""
     return (Ensemble if method.is_credal else DeepEnsemble)(members, **options)

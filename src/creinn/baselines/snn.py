@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction, common_classes
@@ -19,18 +19,17 @@ class SNN(Classifier):
 
     Args:
         network: A module that returns logits of shape ``(N, K)``.
-        num_logits: The number of logits ``K``. The default is the size of the last parameter of the
-            network.
-        logit_norm: If True, batch norm is applied to the logits.
-        temperature: If True, the logits are divided by a temperature, which is fitted to the
-            validation data; see :mod:`creinn.classifier.temperature`.
+        num_logits: Number of logits ``K``; by default the size of the last parameter.
+        logit_norm: Whether to apply batch norm to the logits.
+        temperature: Whether to divide the logits by a temperature that is fitted to the validation
+            data; see :mod:`creinn.classifier.temperature`.
     """
 
     prediction_type: type[Prediction] = Predictive
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: nn.Module,
         num_logits: int | None = None,
         logit_norm: bool = False,
         temperature: bool = False,
@@ -38,10 +37,10 @@ class SNN(Classifier):
         super().__init__()
         self.network = network
         *_, last = network.parameters()
-        self.num_logits = last.shape[0] if num_logits is None else num_logits
+        self.num_logits = len(last) if num_logits is None else num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = logit_norm
-        self.norm = torch.nn.BatchNorm1d(self.num_logits) if logit_norm else torch.nn.Identity()
+        self.norm = nn.BatchNorm1d(self.num_logits) if logit_norm else nn.Identity()
         self.norm.to(last.device, last.dtype)
         self.temperature = Temperature(temperature).to(last)
 
@@ -70,12 +69,10 @@ class SNN(Classifier):
         if held_out is not None and self.temperature.is_on:
             self.eval()
             rows = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
-            self.temperature.fit(
-                rows, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities
-            )
+            self.temperature.fit(rows, lambda z: predict_logits(z.transpose(0, 1)).probabilities)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction, or logits if ``loss`` is not overridden, and the loss."""
+        """Return the prediction, or logits if ``loss`` is that of SNN, and the loss."""
         if type(self).loss is not SNN.loss:
             return super().batch_loss(x, target, weight)
         logits = self.temperature(self.normed_logits(x).squeeze(0))
@@ -90,28 +87,25 @@ class SNN(Classifier):
 
 
 class DeepEnsemble(Classifier):
-    """Deep Ensemble (Lakshminarayanan, Pritzel and Blundell 2017) of any baseline.
-
-    The prediction pools the samples of all members.
-    """
+    """Deep Ensemble (Lakshminarayanan, Pritzel and Blundell 2017) of any baseline."""
 
     prediction_type = Predictive
 
     def __init__(self, members: Sequence[SNN]) -> None:
         super().__init__()
         self.num_classes = common_classes(members)
-        self.members = torch.nn.ModuleList(members)
+        self.members = nn.ModuleList(members)
         self._take_mode_of_members()
 
     def forward(self, x: Tensor) -> Predictive:
-        """Predict the distributions of all members per row."""
+        """Pool the samples of all members."""
         return Predictive.pool([member(x) for member in self.members])
 
 
 def predict_logits(logits: Tensor) -> Predictive:
     """Return the prediction for samples of logits of shape ``(S, N, K)``.
 
-    If ``K = 1``, the logit is the one of class 1 of two classes.
+    A single logit belongs to class 1 of two classes.
 
     Example:
         >>> predict_logits(torch.zeros(1, 2, 1)).probabilities
@@ -123,14 +117,13 @@ def predict_logits(logits: Tensor) -> Predictive:
 
 
 def check_tensor(x: Inputs) -> Tensor:
-    """Return ``x``, and raise a ``TypeError`` if it is not a tensor."""
+    """Return ``x``, or raise a ``TypeError`` if it is not a tensor."""
     if isinstance(x, Tensor):
         return x
-    found = type(x).__name__
-    raise TypeError(f"A baseline needs a tensor, got {found}. For an Interval, use x.center.")
+    raise TypeError(f"Expected a tensor, got {type(x).__name__}. Use x.center of an Interval.")
 
 
-def last_layer(network: torch.nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
-    """Return the features ``(N, D)`` of the last layer, with a one for the bias, and the logits."""
+def last_layer(network: nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
+    """Return the features ``(N, D)`` of the last layer, with a one for a bias, and the logits."""
     features, logits = features_and_logits(network, x)
     return F.pad(features, (0, int(bias)), value=1.0), logits

@@ -1,8 +1,8 @@
 """Interval layers with the names and the arguments of ``torch.nn``.
 
-The input of a layer is an interval, or a tensor, which is a point. The output is an interval. The
-module ``functional`` contains the functions of torch for intervals, ``relative`` contains layers
-with relative radii, and ``registry`` contains the families of layers.
+A layer maps an interval, or a tensor, which is a point, to an interval. The module ``functional``
+contains the functions of torch for intervals, ``relative`` layers with relative radii, and
+``registry`` the families of layers.
 """
 
 # fmt: off

@@ -10,20 +10,18 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 Biases = tuple[Tensor | None, Tensor | None]  # centers and radii (O,), radii >= 0
 Gradients = tuple[Tensor | None, Tensor | None]
-Layer = TypeVar("Layer", bound=torch.nn.Module)
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def interval_version(mixin: type, layer: type[Layer], **attributes: Any) -> type[Layer]:
     """Return a subclass of a mixin and a torch layer, with the name of the layer."""
-    name = layer.__name__
-    attributes["__doc__"] = f"Interval version of ``torch.nn.{name}``."
+    attributes["__doc__"] = f"Interval version of ``torch.nn.{layer.__name__}``."
     attributes["__module__"] = mixin.__module__
-    result: Any = type(name, (mixin, layer), attributes)
-    return result
+    return type(layer.__name__, (mixin, layer), attributes)
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Convolution:
     def gradients(
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
-        """Return the gradients of the input and the weight, or None if not ``wanted``."""
+        """See :meth:`Matrix.gradients`."""
         is_small = gradient.shape[2:].numel() <= 16 and min(weight.shape[:2]) >= 64
         if is_small and self.groups == 1 and gradient.device.type == "cpu":
             return self._gradients_by_tap(gradient, input, weight, wanted)
@@ -73,33 +71,32 @@ class Convolution:
     def _gradients_by_tap(
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
-        """Compute the gradients by one matrix product for each element of the kernel.
+        """Compute one matrix product for each element of the kernel.
 
         This is faster for few pixels, because oneDNN also multiplies the padding.
         """
         pixels, outputs = input.movedim(1, -1), gradient.movedim(1, -1)
         kernel = weight.shape[2:]
-        to_input = None
-        to_weights: list[Tensor] = []
-        taps = itertools.product(*map(range, kernel))
-        for weight_of_tap, tap in zip(weight.flatten(2).unbind(2), taps, strict=True):
+        to_input, to_weight = None, None
+        to_taps = []
+        tap: Any
+        for tap in itertools.product(*map(range, kernel)):
             used, reached = self._reach(tap, input.shape[2:], gradient.shape[2:])
             rows = outputs[reached].flatten(0, -2)
             if wanted[0]:
-                product = rows @ weight_of_tap
+                product = rows @ weight[(..., *tap)]
                 to_input = product.new_zeros(pixels.shape) if to_input is None else to_input
                 to_input[used].add_(product.view(pixels[used].shape))
             if wanted[1]:
-                to_weights.append(rows.T @ pixels[used].flatten(0, -2))
-        return (
-            None if to_input is None else to_input.movedim(-1, 1),
-            torch.stack(to_weights, 1).unflatten(1, kernel).movedim(-1, 1) if wanted[1] else None,
-        )
+                to_taps.append(rows.T @ pixels[used].flatten(0, -2))
+        if wanted[1]:
+            to_weight = torch.stack(to_taps, 1).unflatten(1, kernel).movedim(-1, 1)
+        return None if to_input is None else to_input.movedim(-1, 1), to_weight
 
     def _reach(
         self, tap: tuple[int, ...], sizes: torch.Size, output_sizes: torch.Size
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Return the pixels ``(N, ..., C)`` that a tap multiplies, and their outputs."""
+        """Return the pixels that a tap multiplies, and their outputs."""
         used, reached = [slice(None)], [slice(None)]
         for axis, stride in enumerate(self.stride):
             offset = tap[axis] * self.dilation[axis] - self.padding[axis]

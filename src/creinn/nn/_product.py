@@ -9,13 +9,9 @@ The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and ``b
 | full radii | interval of any sign | outer | 8 in one block, and 3 |
 | relative radii | interval of any sign | exact | 2 |
 
-The outer bounds are exact unless a weight and its input both contain negative and positive values.
-The inputs and weights of the products are computed again in the backward pass, so that only the
-input and the parameters of the layer are saved.
-
-Errata of the paper, which do not affect this module: The upper bound of (full_o_lower_upper) must
-contain ``max{W_lo,0} min{a_hi,0}``. The equation is valid for single elements, but not for matrix
-products. For negative inputs, the form for non-negative inputs can return an empty interval.
+The outer bounds are exact if a weight or its input does not change its sign. The inputs and weights
+of the products are computed again in the backward pass, so that only the input and the parameters
+of the layer are saved. The errata of these equations are in ``docs/method.md``.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,40 +33,40 @@ def interval_affine(
 ) -> Interval:
     r"""Return bounds of ``operation(a, W, b)`` for all inputs, weights and biases.
 
-    The weights ``(O, C / groups, ...)`` are in ``center ± radius``. A negative radius is replaced
-    by 0, with a derivative of 1.
+    The weights ``(O, C / groups, ...)`` are ``center ± radius``. A negative radius is replaced by
+    0, with a derivative of 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix
-        >>> x = Interval(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 3.0]]))
+        >>> x = Interval([[1.0, 0.0]], [[2.0, 3.0]])
         >>> center, radius = torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.5]])
         >>> y = interval_affine(Matrix(), x, center, radius)
         >>> y.lower, y.upper  # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
-        return interval_product(operation, PointProduct(), biases, x.lower, center, radius)
+        return interval_product(PointProduct(operation), biases, x.lower, center, radius)
     if x.nonnegative:
-        rule = NonnegativeProduct(operation.groups)
-        return interval_product(operation, rule, biases, x.center_radius, center, radius)
+        rule = NonnegativeProduct(operation)
+        return interval_product(rule, biases, x.center_radius, center, radius)
     radius = valid_radius(radius)
     one = _sign_split(operation, x, center - radius, center + radius, biases)
     two = _midpoint_radius(operation, x, center, radius, biases)
     lower, upper = torch.maximum(one.lower, two.lower), torch.minimum(one.upper, two.upper)
-    # Rounding can make the upper bound smaller than the lower bound.
+    # Rounding can cause upper < lower.
     return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
 
 
 def relative_affine(
     operation: Operation, x: Interval, weight: Tensor, relative: Tensor, biases: Biases = NO_BIASES
 ) -> Interval:
-    r"""Return the exact bounds of the product with weights :math:`W_{ij} (1 \pm \rho_j)`.
+    r"""Return the exact bounds for weights :math:`W_{ij} (1 \pm \rho_j)`.
 
     The relative radii :math:`\rho` have the shape ``(C, 1, ...)``.
     """
     if x.nonnegative:
-        rule = RelativeProduct()
-        return interval_product(operation, rule, biases, x.center_radius, relative, weight)
+        rule = RelativeProduct(operation)
+        return interval_product(rule, biases, x.center_radius, relative, weight)
     center, radius = widened(x, relative)
     center = operation(center, weight, biases[0])
     radius = operation(radius, weight.abs(), biases[1])
@@ -80,16 +76,19 @@ def relative_affine(
 class ProductRule:
     """Inputs and weights of one or two products as functions of the saved tensors.
 
-    The first ``sources`` saved tensors determine the inputs, and the others determine the weights.
-    By default there is one product for the center and one for the radius. A subclass with one
-    product overrides ``biases``, ``join`` and ``split``.
+    The inputs depend on the first ``sources`` saved tensors, the weights on the others. By default
+    there is a product for the center and one for the radius. A subclass with one product overrides
+    ``biases``, ``join`` and ``split``.
     """
 
     sources: ClassVar[int] = 1
-    inputs: Callable[..., Tensors]  # of the tensors for the inputs
-    weights: Callable[..., Tensors]  # of the other tensors
-    from_inputs: Callable[..., Tensors]  # gradients; of those of the inputs, and the tensors
-    from_weights: Callable[..., Tensors]  # of those of the weights, the weights and the tensors
+    inputs: Callable[..., Tensors]
+    weights: Callable[..., Tensors]
+    from_inputs: Callable[..., Tensors]  # (gradients of the inputs, *sources)
+    from_weights: Callable[..., Tensors]  # (gradients of the weights, weights, *parameters)
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
 
     def biases(self, biases: Biases) -> Sequence[Tensor | None]:
         """Return the bias of each product."""
@@ -123,25 +122,21 @@ class PointProduct(ProductRule):
 class NonnegativeProduct(ProductRule):
     """One product for intervals ``>= 0`` with a :func:`nonnegative_weight` block."""
 
-    def __init__(self, groups: int) -> None:
-        self.groups = groups
-
-    def inputs(self, center_radius: Tensor) -> Tensors:
-        return (_to_channels(center_radius, self.groups),)
+    def inputs(self, x: Tensor) -> Tensors:
+        return (_to_channels(x, self.operation.groups),)
 
     def weights(self, center: Tensor, radius: Tensor) -> Tensors:
-        return (nonnegative_weight(center, radius, self.groups),)
+        return (nonnegative_weight(center, radius, self.operation.groups),)
 
-    def from_inputs(self, gradients: Tensors, center_radius: Tensor) -> Tensors:
-        return (_to_parts(gradients[0], self.groups),)
+    def from_inputs(self, gradients: Tensors, x: Tensor) -> Tensors:
+        return (_to_parts(gradients[0], self.operation.groups),)
 
     def from_weights(
         self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
     ) -> Tensors:
-        """Return the gradients of the center and the radius from those of the block."""
         (to_center, to_clipped), (to_radius, to_largest) = self._quarters(gradients[0])
         (_, clipped), _ = self._quarters(weights[0])
-        outside = (center - clipped).sign()  # the sign of the center if |center| > radius, else 0
+        outside = (center - clipped).sign()  # 0 if |center| <= radius
         inside = 1 - outside.abs()
         return (
             torch.addcmul(to_center, inside, to_clipped).addcmul(outside, to_largest),
@@ -149,17 +144,17 @@ class NonnegativeProduct(ProductRule):
         )
 
     def biases(self, biases: Biases) -> tuple[Tensor | None]:
-        return (block_bias(biases, self.groups),)
+        return (block_bias(biases, self.operation.groups),)
 
     def join(self, products: Tensors) -> Tensor:
-        return _to_parts(products[0], self.groups)
+        return _to_parts(products[0], self.operation.groups)
 
     def split(self, gradient: Tensor) -> Tensors:
-        return (_to_channels(gradient, self.groups),)
+        return (_to_channels(gradient, self.operation.groups),)
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
-        """Split a block into its rows, and the rows into columns, of center and radius."""
-        rows = block.unflatten(0, (self.groups, 2, -1)).unbind(1)
+        """Split rows and columns into those of center and radius."""
+        rows = block.unflatten(0, (self.operation.groups, 2, -1)).unbind(1)
         return [half.flatten(0, 1).chunk(2, 1) for half in rows]
 
 
@@ -168,69 +163,63 @@ class RelativeProduct(ProductRule):
 
     sources = 2
 
-    def inputs(self, center_radius: Tensor, relative: Tensor) -> Tensors:
-        return _exchanged(center_radius.unbind(1), relative.to(center_radius.dtype))
+    def inputs(self, x: Tensor, relative: Tensor) -> Tensors:
+        return _exchanged(x.unbind(1), relative.to(x.dtype))
 
     def weights(self, weight: Tensor) -> Tensors:
         return weight, weight.abs()
 
-    def from_inputs(self, gradients: Tensors, center_radius: Tensor, relative: Tensor) -> Tensors:
-        (to_center, to_radius), (center, radius) = gradients, center_radius.unbind(1)
+    def from_inputs(self, gradients: Tensors, x: Tensor, relative: Tensor) -> Tensors:
+        (to_center, to_radius), (center, radius) = gradients, x.unbind(1)
         to_relative = torch.addcmul(to_center * radius, to_radius, center)
-        to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
-        to_input = stack_parts(*_exchanged(gradients, relative.to(center_radius.dtype)))
+        to_relative = to_relative.sum((0, *range(2, center.ndim)))
+        to_input = stack_parts(*_exchanged(gradients, relative.to(x.dtype)))
         return to_input, to_relative.view(relative.shape).to(relative.dtype)
 
     def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
         return (torch.addcmul(gradients[0], weight.sign(), gradients[1]),)
 
 
-def interval_product(
-    operation: Operation, rule: ProductRule, biases: Biases, first: Tensor, *others: Tensor
-) -> Interval:
-    """Return the output; ``first`` is the input of the layer."""
-    device = first.device.type
+def interval_product(rule: ProductRule, biases: Biases, x: Tensor, *others: Tensor) -> Interval:
+    """Return the output for the input ``x`` of the layer and the other tensors of the rule."""
+    device = x.device.type
     if torch.is_autocast_enabled(device):
-        first = first.to(torch.get_autocast_dtype(device))
-    result = _IntervalProduct.apply(operation, rule, *biases, first, *others)
-    return Interval._of_center_radius(result)
+        x = x.to(torch.get_autocast_dtype(device))
+    return Interval._of_center_radius(_IntervalProduct.apply(rule, *biases, x, *others))
 
 
 class _IntervalProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        operation: Operation, rule: ProductRule, bias: Any, bias_radius: Any, *saved: Tensor
-    ) -> Tensor:
+    def forward(rule: ProductRule, bias: Any, bias_radius: Any, *saved: Tensor) -> Tensor:
         inputs, weights = rule.inputs(*saved[: rule.sources]), rule.weights(*saved[rule.sources :])
         terms = zip(inputs, weights, rule.biases((bias, bias_radius)), strict=True)
-        return rule.join([operation(x, w.to(x.dtype), b) for x, w, b in terms])
+        return rule.join([rule.operation(x, w.to(x.dtype), b) for x, w, b in terms])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.operation, ctx.rule = inputs[:2]
-        ctx.save_for_backward(*inputs[4:])
+        ctx.rule = inputs[0]
+        ctx.save_for_backward(*inputs[3:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        operation, rule, needed = ctx.operation, ctx.rule, ctx.needs_input_grad
-        count = rule.sources
-        sources, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        wanted = any(needed[4 : 4 + count]), any(needed[4 + count :])
+        rule, needed = ctx.rule, ctx.needs_input_grad
+        end = 3 + rule.sources
+        sources, parameters = ctx.saved_tensors[: end - 3], ctx.saved_tensors[end - 3 :]
+        wanted = any(needed[3:end]), any(needed[end:])
         weights = rule.weights(*parameters)
         terms = zip(rule.split(gradient), rule.inputs(*sources), weights, strict=True)
-        found = [operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
-        to_biases: Sequence[Tensor | None] = NO_BIASES
-        to_sources, to_parameters = (None,) * count, (None,) * len(parameters)
-        if any(needed[2:4]):
-            to_biases = gradient.sum([0, *range(3, gradient.ndim)]).unbind()
+        found = [rule.operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
+        result: list[Tensor | None] = [None] * len(needed)
+        if any(needed[1:3]):
+            result[1:3] = gradient.sum((0, *range(3, gradient.ndim))).unbind()
         if wanted[0]:
-            to_sources = rule.from_inputs([to_input for to_input, _ in found], *sources)
+            result[3:end] = rule.from_inputs([to_input for to_input, _ in found], *sources)
         if wanted[1]:
             to_weights = [to_weight.to(weights[0].dtype) for _, to_weight in found]
-            to_parameters = rule.from_weights(to_weights, weights, *parameters)
-        return None, None, *to_biases, *to_sources, *to_parameters
+            result[end:] = rule.from_weights(to_weights, weights, *parameters)
+        return tuple(result)
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
@@ -238,7 +227,7 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
 
     For :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are
     :math:`\underline W c - |\underline W| r` and :math:`\overline W c + |\overline W| r`. The
-    center and the radius of the output are therefore
+    center and the radius of the output are
 
     .. math::
         W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
@@ -246,7 +235,7 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     The terms of the radius are ``>= 0``, so there is no cancellation.
     """
     inputs = center.shape[1]
-    # Contiguous, as by stack_parts.
+    # Contiguous, as in stack_parts.
     block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
     center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
     block[:, 0, :, :inputs] = center
@@ -272,7 +261,7 @@ def widened(x: Interval, relative: Tensor) -> Tensors:
 
 
 def _exchanged(pair: Tensors, share: Tensor) -> Tensors:
-    """Add a share of each tensor to the other."""
+    """Add a share of each tensor to the other one."""
     a, b = pair
     return a.addcmul(share, b), b.addcmul(share, a)
 
@@ -280,7 +269,7 @@ def _exchanged(pair: Tensors, share: Tensor) -> Tensors:
 def _sign_split(
     operation: Operation, x: Interval, low: Tensor, high: Tensor, biases: Biases
 ) -> Interval:
-    r"""Compute bounds from the positive and the negative parts of inputs and weights.
+    r"""Compute bounds from the positive and negative parts of inputs and weights.
 
     With :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)` the bounds are
 
@@ -289,8 +278,6 @@ def _sign_split(
         \overline W^+ \underline a^- + \overline W^- \overline a^- \\
         \overline o &= \overline W^- \underline a^+ + \overline W^+ \overline a^+ +
         \underline W^- \underline a^- + \underline W^+ \overline a^-
-
-    They are exact unless a weight and its input both contain negative and positive values.
     """
     groups = operation.groups
     parts = torch.stack(by_sign(x.lower, x.upper), 1)
@@ -306,7 +293,7 @@ def _sign_split(
 def by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Return :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`.
 
-    Unlike those of ``torch.clamp``, the derivatives at 0 allow a point to become wider.
+    The derivatives at 0 differ from those of ``torch.clamp``, so that a point can become wider.
     """
     low_above, high_below = low.relu(), -(-high).relu()
     return low_above, high - high_below, low - low_above, high_below
@@ -322,7 +309,7 @@ def _midpoint_radius(
 
 
 def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) -> Tensor:
-    """Apply a layer with a block weight to ``(N, P, C, ...)``; the result has two parts."""
+    """Apply a layer with a block weight to parts ``(N, P, C, ...)``."""
     return _to_parts(function(_to_channels(parts, groups)), groups)
 
 
@@ -338,10 +325,10 @@ def block_bias(biases: Biases, groups: int) -> Tensor | None:
 
 
 def _to_channels(parts: Tensor, groups: int) -> Tensor:
-    """Convert parts ``(N, P, C, ...)`` to channels ``(N, P C, ...)``, sorted by group."""
+    """Convert parts ``(N, P, C, ...)`` to channels sorted by group."""
     return parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
 
 
 def _to_parts(channels: Tensor, groups: int) -> Tensor:
-    """Convert channels to two parts, as the inverse of :func:`_to_channels`."""
+    """Convert channels sorted by group to two parts."""
     return channels.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)

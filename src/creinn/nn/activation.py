@@ -1,31 +1,30 @@
 """Activation functions, which return the exact range over each interval.
 
-A monotone function is applied to both bounds. GELU, SiLU, Mish and Hardswish have one minimum.
-The smallest value is attained at the point of the interval that is nearest to the minimum, and the
-largest value at one of the bounds.
+A monotone function is applied to both bounds. GELU, SiLU, Mish and Hardswish have one minimum: the
+smallest value is at the point of the interval nearest to it, and the largest at one of the bounds.
 """
 
 import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.interval import Interval, as_interval, stack_parts
 from creinn.nn._operations import interval_version
 from creinn.numerics import relu_
 
 
-class _Activation(torch.nn.Module):
-    """Mixin that disables ``inplace``, because intervals can share their tensors."""
+class _Activation(nn.Module):
+    """Mixin without ``inplace``, because intervals can share their tensors."""
 
     inplace = property(lambda self: False, lambda self, value: None)
 
 
 class _Monotone(_Activation):
-    """Mixin for a function that is monotone and non-decreasing."""
+    """Mixin for a non-decreasing function."""
 
-    _nonnegative: bool | None = None  # whether the result is >= 0; None for the flag of the input
+    _nonnegative: bool | None = None  # whether the result is >= 0; None: as the input
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the function to both bounds; the result is NaN for infinite bounds."""
@@ -36,9 +35,8 @@ class _Monotone(_Activation):
         if x.is_point:
             return Interval._of_point(result, nonnegative)
         lower, upper = Interval._of_bounds(result)._pair
-        # Vectorized and scalar instructions can return different results for equal bounds.
-        upper = torch.where(upper < lower, lower, upper)
-        return Interval._of_parts(lower, upper, nonnegative)
+        # Vectorized and scalar instructions can differ for equal bounds.
+        return Interval._of_parts(lower, torch.where(upper < lower, lower, upper), nonnegative)
 
 
 class _Valley(_Activation):
@@ -53,13 +51,13 @@ class _Valley(_Activation):
             return Interval._of_point(function(x.lower), x.nonnegative)
         bottom = torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper)
         at_lower, at_upper, least = function(x.lower), function(x.upper), function(bottom)
-        # Because of rounding, the value at a bound can be smaller than the computed minimum.
+        # Because of rounding, the value at a bound can be below the minimum.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
         return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
 
 
 class _ReLU(torch.autograd.Function):
-    """Version of :func:`relu_` that is not in place and only saves its result."""
+    """Differentiable :func:`relu_`, not in place, that saves only its result."""
 
     generate_vmap_rule = True
 
@@ -75,7 +73,6 @@ class _ReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Return the gradient, which depends on the number of positive bounds."""
         center, radius = ctx.saved_tensors[0].unbind(1)
         of_center, of_radius = gradient.unbind(1)
         half = (of_center + of_radius) * center.sign() / 2  # 0 if no bound is positive
@@ -83,29 +80,29 @@ class _ReLU(torch.autograd.Function):
         return stack_parts(torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both))
 
 
-class ReLU(_Monotone, torch.nn.ReLU):
-    """Interval version of ``torch.nn.ReLU``; never in place."""
+class ReLU(_Monotone, nn.ReLU):
+    """Interval version of ``torch.nn.ReLU``."""
 
     _nonnegative = True
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Apply ReLU to the center and the radius if they are stored, else to the bounds."""
+        """Apply ReLU to the bounds, or to the center and the radius if they are stored."""
         x = as_interval(x)
         if x.is_point or x.ndim < 2 or not x.has_center_radius:
             return super().forward(x)
         return Interval._of_center_radius(_ReLU.apply(x.center_radius), nonnegative=True)
 
 
-ReLU6 = interval_version(_Monotone, torch.nn.ReLU6, _nonnegative=True)
-SELU = interval_version(_Monotone, torch.nn.SELU)
-Sigmoid = interval_version(_Monotone, torch.nn.Sigmoid, _nonnegative=True)
-Tanh = interval_version(_Monotone, torch.nn.Tanh)
-SiLU = interval_version(_Valley, torch.nn.SiLU, _bottom=-1.278464542761074)
-Mish = interval_version(_Valley, torch.nn.Mish, _bottom=-1.1924312145154952)
-Hardswish = interval_version(_Valley, torch.nn.Hardswish, _bottom=-1.5)
+ReLU6 = interval_version(_Monotone, nn.ReLU6, _nonnegative=True)
+SELU = interval_version(_Monotone, nn.SELU)
+Sigmoid = interval_version(_Monotone, nn.Sigmoid, _nonnegative=True)
+Tanh = interval_version(_Monotone, nn.Tanh)
+SiLU = interval_version(_Valley, nn.SiLU, _bottom=-1.278464542761074)
+Mish = interval_version(_Valley, nn.Mish, _bottom=-1.1924312145154952)
+Hardswish = interval_version(_Valley, nn.Hardswish, _bottom=-1.5)
 
 
-class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
+class LeakyReLU(_Monotone, nn.LeakyReLU):
     """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
@@ -114,20 +111,20 @@ class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
             raise ValueError(f"LeakyReLU needs a slope >= 0, got {negative_slope=}.")
 
 
-class ELU(_Monotone, torch.nn.ELU):
+class ELU(_Monotone, nn.ELU):
     """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         if not alpha >= 0:
-            raise ValueError(f"ELU needs alpha >= 0, got {alpha=}.")
+            raise ValueError(f"ELU needs alpha >= 0, got {alpha}.")
         super().__init__(alpha)
 
 
-class Softplus(_Monotone, torch.nn.Softplus):
+class Softplus(_Monotone, nn.Softplus):
     r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
 
-    The function of torch returns :math:`x` if :math:`\beta x` is above the threshold :math:`t`. Its
-    range includes both sides of this jump from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`.
+    If :math:`\beta x` is above the threshold :math:`t`, torch returns :math:`x`. The range includes
+    both sides of this jump from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`.
 
     Example:
         >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))  # at 0.4 from 0.4254 to 0.4
@@ -145,14 +142,15 @@ class Softplus(_Monotone, torch.nn.Softplus):
         x, y = as_interval(x), super().forward(x)
         if y.is_point:
             return y
-        across = (x.lower * self.beta <= self.threshold) & (x.upper * self.beta > self.threshold)
-        before = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
-        lower = torch.where(across, y.lower.clamp_max(self.threshold / self.beta), y.lower)
-        upper = torch.where(across, y.upper.clamp_min(before / self.beta), y.upper)
+        beta, threshold = self.beta, self.threshold
+        across = (x.lower * beta <= threshold) & (x.upper * beta > threshold)
+        before = max(threshold, 0.0) + math.log1p(math.exp(-abs(threshold)))
+        lower = torch.where(across, y.lower.clamp_max(threshold / beta), y.lower)
+        upper = torch.where(across, y.upper.clamp_min(before / beta), y.upper)
         return Interval._of_parts(lower, upper, y.nonnegative)
 
 
-class Hardtanh(_Monotone, torch.nn.Hardtanh):
+class Hardtanh(_Monotone, nn.Hardtanh):
     """Interval version of ``torch.nn.Hardtanh``."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
@@ -160,7 +158,7 @@ class Hardtanh(_Monotone, torch.nn.Hardtanh):
         self._nonnegative = True if min_val >= 0 else False if max_val < 0 else None
 
 
-class GELU(_Valley, torch.nn.GELU):
+class GELU(_Valley, nn.GELU):
     """Interval version of ``torch.nn.GELU``."""
 
     def __init__(self, approximate: str = "none") -> None:

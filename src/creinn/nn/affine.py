@@ -1,15 +1,15 @@
 """Interval linear layers and convolutions, with the arguments of ``torch.nn``.
 
-The parameters ``weight`` and ``bias`` of a layer are the centers, so that the state dict of an
-ordinary layer can be loaded. The parameters ``weight_radius`` and ``bias_radius`` are the radii,
-which must be >= 0 (Section "Training procedure").
+The parameters ``weight`` and ``bias`` are the centers, so that the state dict of an ordinary layer
+can be loaded. The radii are ``weight_radius`` and ``bias_radius``, which must be >= 0 (Section
+"Training procedure").
 """
 
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 from creinn.interval import Interval, as_interval
@@ -20,36 +20,35 @@ from creinn.numerics import valid_radius
 Slices = tuple[Any, ...]
 
 
-class IntervalParameters(torch.nn.Module):
+class IntervalParameters(nn.Module):
     """Mixin that adds radii and the initialization of the paper to a torch layer.
 
-    The centers have Glorot's uniform distribution, the radii its absolute value, and the biases are
-    ``[0, 0]``.
+    The centers have Glorot's uniform distribution, the radii its absolute value. Biases are zero.
     """
 
     weight: Tensor
     bias: Tensor | None
     weight_radius: Parameter
     bias_radius: Parameter | None
-    _crops = True  # whether a convolution to one pixel is computed as a matrix product
+    _crops = True  # whether a convolution to one pixel becomes a matrix product
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize the parameters; the constructor of torch calls this to create the radii."""
+        """Initialize the parameters; the constructor of torch calls this method."""
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
-        torch.nn.init.xavier_uniform_(self.weight)
+        nn.init.xavier_uniform_(self.weight)
         self._reset_weight_radius()
-        if self.bias is not None and self.bias_radius is not None:
-            self.bias.zero_()
-            self.bias_radius.zero_()
+        for bias in (self.bias, self.bias_radius):
+            if bias is not None:
+                bias.zero_()
 
     def _add_weight_radius(self) -> None:
         self.weight_radius = Parameter(torch.empty_like(self.weight))
 
     def _reset_weight_radius(self) -> None:
-        torch.nn.init.xavier_uniform_(self.weight_radius).abs_()
+        nn.init.xavier_uniform_(self.weight_radius).abs_()
 
     @property
     def weight_interval(self) -> Interval:
@@ -66,7 +65,7 @@ class IntervalParameters(torch.nn.Module):
         return {name: radius for name, radius in parameters if name.endswith("_radius")}
 
     def center_of(self, name: str) -> Tensor:
-        """Return the center that belongs to the radius parameter ``name``."""
+        """Return the center for the radius parameter ``name``."""
         return self.bias if name == "bias_radius" and self.bias is not None else self.weight
 
     @torch.no_grad()
@@ -75,26 +74,25 @@ class IntervalParameters(torch.nn.Module):
         for radius in self.radii().values():
             radius.clamp_(min=0)
 
-    def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
-        """Return the output for a batch; ``window`` selects a part of the kernel."""
-        weights: list[Tensor] = [self.weight, self.weight_radius]
-        if window is not ...:
-            weights = [t[(..., *window)].flatten(1) for t in weights]
-        return interval_affine(operation, x, weights[0], weights[1], self._biases())
+    def _affine(self, operation: Operation, x: Interval, window: Slices | None = None) -> Interval:
+        """Return the output for a batch, of the whole kernel or of a part."""
+        center: Tensor = self.weight
+        radius: Tensor = self.weight_radius
+        if window is not None:
+            center, radius = (t[(..., *window)].flatten(1) for t in (center, radius))
+        return interval_affine(operation, x, center, radius, self._biases())
 
     def _check_features(self, x: Interval, dim: int, count: int) -> None:
         if x.ndim < -dim or x.shape[dim] != count:
-            raise ValueError(
-                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape "
-                f"{tuple(x.shape)}."
-            )
+            expected = f"{type(self).__name__} expects {count} features in dimension {dim}"
+            raise ValueError(f"{expected}, got shape {tuple(x.shape)}.")
 
 
 @torch.no_grad()
-def project_(module: torch.nn.Module) -> torch.nn.Module:
+def project_(module: nn.Module) -> nn.Module:
     """Clamp the radii of a module to ``>= 0``, and relative radii to values below 1, in place.
 
-    The paper does this after each step of the optimizer. The intervals are valid without this call,
+    The paper does this after each step of the optimizer. The intervals are valid without it,
     because the forward pass clamps the radii too.
     """
     for layer in module.modules():
@@ -104,7 +102,7 @@ def project_(module: torch.nn.Module) -> torch.nn.Module:
 
 
 @torch.no_grad()
-def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
+def scale_radii_(module: nn.Module, factor: float) -> nn.Module:
     """Multiply all radii of a module by ``factor > 0`` in place."""
     if not factor > 0:
         raise ValueError(f"factor must be > 0, got {factor}.")
@@ -115,10 +113,10 @@ def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
     return module
 
 
-class Linear(IntervalParameters, torch.nn.Linear):
+class Linear(IntervalParameters, nn.Linear):
     r"""Interval version of ``torch.nn.Linear``, with weights :math:`[c - r,\, c + r]`.
 
-    The bounds are sound for all inputs. They are exact for points and for non-negative intervals.
+    The bounds are sound, and exact for points and non-negative intervals.
 
     Example:
         >>> layer = Linear(1, 1)
@@ -132,31 +130,34 @@ class Linear(IntervalParameters, torch.nn.Linear):
         """Map inputs ``(..., in_features)`` to outputs ``(..., out_features)``."""
         x = as_interval(x)
         self._check_features(x, -1, self.in_features)
-        rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
-        y = self._affine(Matrix(), rows)
-        return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)
+        if x.ndim == 2:
+            return self._affine(Matrix(), x)
+        y = self._affine(Matrix(), x.reshape(-1, self.in_features))
+        return y.reshape(*x.shape[:-1], self.out_features)
 
 
-class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
-    """Convolution with interval weights and the arguments of torch."""
+class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
+    """Convolution with interval weights."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the convolution to ``(N, in_channels, ...)`` or ``(in_channels, ...)``."""
         x = as_interval(x)
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
-        batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)
-        window = one_pixel(self, tuple(batch.shape[2:])) if self._crops else None
+        if x.ndim < self.weight.ndim:
+            return self._convolve(x.unsqueeze(0)).squeeze(0)
+        return self._convolve(x)
+
+    def _convolve(self, x: Interval) -> Interval:
+        window = one_pixel(self, tuple(x.shape[2:])) if self._crops else None
         if window is None:
-            y = self._affine(*self._operation(batch))
-        else:
-            kernel, image = window
-            pixels = batch.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
-            y = self._affine(Matrix(), pixels, kernel)
-            y = y.channelwise(lambda t: t.view(*t.shape, *(1,) * len(image)), linear=True)
-        return y if x.ndim == self.weight.ndim else y.squeeze(0)
+            return self._affine(*self._operation(x))
+        kernel, image = window
+        pixels = x.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
+        y = self._affine(Matrix(), pixels, kernel)
+        return y.channelwise(lambda t: t.view(*t.shape, *(1,) * len(image)), linear=True)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
-        """Return the convolution and its input, padded unless the padding is symmetric zeros."""
+        """Return the convolution and its input, padded except for symmetric zeros."""
         sides = self._reversed_padding_repeated_twice
         before, after = sides[::2][::-1], sides[1::2][::-1]
         if self.padding_mode != "zeros" or before != after:
@@ -169,8 +170,8 @@ class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
     """Return the overlap of kernel and image, as slices, if the output has one pixel.
 
-    The convolution is then a matrix product over these pixels, which is several times faster. The
-    result is None for other outputs, for groups, and for padding other than zeros.
+    The convolution is then a matrix product, which is several times faster. The result is None for
+    larger outputs, for groups, and for padding other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))
@@ -193,6 +194,6 @@ def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | Non
     return tuple(kernel), tuple(image)
 
 
-Conv1d = interval_version(_IntervalConv, torch.nn.Conv1d)
-Conv2d = interval_version(_IntervalConv, torch.nn.Conv2d)
-Conv3d = interval_version(_IntervalConv, torch.nn.Conv3d)
+Conv1d = interval_version(_IntervalConv, nn.Conv1d)
+Conv2d = interval_version(_IntervalConv, nn.Conv2d)
+Conv3d = interval_version(_IntervalConv, nn.Conv3d)

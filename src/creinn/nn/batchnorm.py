@@ -1,24 +1,22 @@
 r"""Batch normalization of intervals in three modes.
 
-The center is normalized as in ordinary batch norm, :math:`c' = \mathrm{BN}_c(c)`. The radius
-depends on the mode:
+The center is normalized as usual, :math:`c' = \mathrm{BN}_c(c)`. The radius depends on the mode:
 
 * ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
   :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the order of the radii can change.
 * ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`,
   with the mean square of the batch in training, and its running mean otherwise. The bounds are
   not sound, but the order of the radii of a channel does not change.
-* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`. In eval mode the bounds are exact. This
-  mode needs running statistics.
+* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`, which is exact in eval mode and needs
+  running statistics.
 """
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
-from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval, stack_parts
 from creinn.numerics import magnitude, widen
@@ -28,16 +26,16 @@ RADIUS_GAIN = 0.3  # initial weight of the radius in scaled mode
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
-class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
     r"""Interval batch norm with the arguments of torch and ``mode``.
 
-    In paper and scaled mode, each of ``weight``, ``bias``, ``running_mean`` and ``running_var``
-    contains the values of the center, followed by those of the radius. In scaled mode, the initial
-    weight of the radius is 0.3, and the running variance of the radius is the mean of :math:`r^2`.
+    In paper and scaled mode, ``weight``, ``bias``, ``running_mean`` and ``running_var`` contain the
+    values of the center and then those of the radius. In scaled mode, the initial weight of the
+    radius is 0.3, and its running variance is the mean of :math:`r^2`.
     """
 
     _dims: tuple[int, ...] = ()
-    center_frozen: bool = False  # whether training keeps the parameters and statistics of centers
+    center_frozen: bool = False  # whether training keeps the center's parameters and statistics
 
     def __init__(
         self,
@@ -56,12 +54,12 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self.num_features, self.mode = num_features, mode
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialize the parameters and the statistics."""
         super().reset_parameters()
         if self.affine and getattr(self, "mode", None) == "scaled":
-            with torch.no_grad():
-                self.weight[self.num_features :] = RADIUS_GAIN
+            self.weight[self.num_features :] = RADIUS_GAIN
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Normalize inputs of shape ``(N, C, ...)``; a tensor is a point."""
@@ -74,20 +72,21 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return Interval._of_center_radius(self._as_one(x.center_radius, by_batch, share))
         center, radius = x.center_radius.unbind(1)
         if self.mode == "paper":
-            radius = magnitude(self._batch_norm(radius, self._half(of_radius=True), share))
+            radius = magnitude(self._batch_norm(radius, self._half(of_radius=True), True, share)[0])
         elif self.mode == "scaled":
             radius = self._scaled(radius, share)
         else:
             radius = self._like_the_center(radius, center)
         half = self._half(of_radius=False, detach=frozen)
-        center = self._batch_norm(center, half, share, by_batch=not frozen or half[-1] is None)
+        by_batch = not frozen or self.running_var is None
+        center = self._batch_norm(center, half, by_batch, share)[0]
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
         """Return the scale and the shift ``(2, C)`` of center and radius in eval mode.
 
-        The result is None if they depend on the batch. In paper mode, the new radius is the
-        absolute value.
+        The result is None if they depend on the batch. In paper mode, the absolute value of the
+        radius follows.
 
         Example:
             >>> norm = BatchNorm1d(1, eps=0.0, mode="sound")
@@ -96,15 +95,15 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             >>> norm.eval_maps()  # -(c - 6) / 2 and r / 2
             (tensor([[-0.5000], [ 0.5000]], ...), tensor([[3.], [0.]], ...))
         """
-        packed = (None if t is None else widen(t.detach()) for t in self._packed())
-        weight, bias, mean, variance = packed
-        if mean is None or variance is None:
+        if self.running_var is None:
             return None
+        packed: Any = (None if t is None else widen(t.detach()) for t in self._packed())
+        weight, bias, mean, variance = packed
         scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
         return scale.view(2, -1), shift.view(2, -1)
 
     def _packed(self) -> Sequence[Any]:
-        """Return weight, bias, mean and variance of one batch norm of center and radius."""
+        """Return weight, bias, mean and variance of a batch norm of center and radius."""
         weight, bias, mean, variance = (getattr(self, name) for name in _TENSORS)
         count = self.num_features
         if self.mode == "sound":
@@ -118,22 +117,19 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _as_one(self, center_radius: Tensor, by_batch: bool, share: float) -> Tensor:
         """Apply one batch norm to center and radius, and the absolute value in paper mode."""
-        weight, bias, mean, variance = self._packed()
-        if by_batch and share == 0:
-            mean = variance = None
-        result, batch_mean, inverse = torch.native_batch_norm(
-            center_radius.flatten(1, 2), weight, bias, mean, variance, by_batch, share, self.eps
-        )
+        packed, rows = self._packed(), center_radius.flatten(1, 2)
+        result, mean, inverse = self._batch_norm(rows, packed, by_batch, share)
         result = result.unflatten(1, (2, -1))
         if self.mode != "paper":
             return result
-        if not by_batch and mean is not None and variance is not None:
-            batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
-        maps = [
+        weight, bias, running_mean, running_var = packed
+        if not by_batch:
+            mean, inverse = running_mean, torch.rsqrt(running_var + self.eps)
+        scale, shift = (
             _per_channel(t.detach()[self.num_features :], center_radius[:, 0])
-            for t in _affine_map(batch_mean, inverse, weight, bias)
-        ]
-        positive: Tensor = _PositiveRadius.apply(result, center_radius, *maps)
+            for t in _affine_map(mean, inverse, weight, bias)
+        )
+        positive: Tensor = _PositiveRadius.apply(result, center_radius, scale, shift)
         return positive
 
     def _count_batch(self) -> float:
@@ -148,16 +144,17 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         """Return the weight, bias, mean and variance of the center or the radius."""
         half = slice(self.num_features, None) if of_radius else slice(self.num_features)
         tensors = (getattr(self, name) for name in _TENSORS)
-        tensors = (t.detach() if detach and t is not None else t for t in tensors)
-        return [None if t is None else t[half] for t in tensors]
+        halves = (None if t is None else t[half] for t in tensors)
+        return [t.detach() if detach and t is not None else t for t in halves]
 
     def _batch_norm(
-        self, x: Tensor, tensors: Sequence[Any], share: float, by_batch: bool = True
-    ) -> Tensor:
+        self, x: Tensor, tensors: Sequence[Any], by_batch: bool, share: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output, and the mean and the inverse deviation of the batch."""
         weight, bias, mean, variance = tensors
         if by_batch and share == 0:
             mean = variance = None
-        return batch_norm(x, mean, variance, weight, bias, by_batch, share, self.eps)
+        return torch.native_batch_norm(x, weight, bias, mean, variance, by_batch, share, self.eps)
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
         """Scale the radius by its mean square, which is computed in float32 or float64."""
@@ -184,25 +181,23 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return radius * _per_channel(scale, radius)
 
     def _check_shape(self, x: Interval, by_batch: bool) -> None:
-        shape = tuple(x.shape)
+        expected = None
         if x.ndim not in self._dims:
-            raise ValueError(f"{type(self).__name__} expects {self._dims} dimensions, got {shape}.")
-        if shape[1] != self.num_features:
-            name = f"{type(self).__name__}({self.num_features})"
-            raise ValueError(f"{name} got {shape[1]} channels in {shape}.")
-        if by_batch and x.shape.numel() == shape[1]:
-            raise ValueError(
-                "Batch norm in training needs more than one value for each channel, got shape "
-                f"{shape}. Use more rows, or call eval()."
-            )
+            expected = f"{self._dims} dimensions"
+        elif x.shape[1] != self.num_features:
+            expected = f"{self.num_features} channels"
+        elif by_batch and x.shape.numel() == self.num_features:
+            expected = "several values per channel in training (use more rows, or eval())"
+        if expected is not None:
+            name = type(self).__name__
+            raise ValueError(f"{name} expects {expected}, got shape {tuple(x.shape)}.")
 
     def set_mode(self, mode: Mode) -> None:
         r"""Change the mode in place, without a change of the center.
 
-        Sound mode removes the parameters and the statistics of the radius. From sound mode, and
-        from scaled to paper mode, the output in eval mode does not change. From paper to scaled
-        mode, the mean square of the radii does not change. Initial values of paper and scaled mode
-        are replaced by those of the new mode.
+        Sound mode removes the parameters and statistics of the radius. From sound mode, and from
+        scaled to paper mode, the output in eval mode does not change. From paper to scaled mode,
+        the mean square of the radii does not change. Initial values are replaced.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.
@@ -217,14 +212,15 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         count = self.num_features
         found = {name: getattr(self, name) for name in _TENSORS}
         old = {name: t for name, t in found.items() if t is not None}
-        new = {name: t.detach()[:count].clone() for name, t in old.items()}
-        if mode != "sound":
-            halves = {name: t.detach()[-count:] for name, t in old.items()}
-            radii = _radii_in(mode, self.mode, halves)
-            new = {name: torch.cat((t, radii[name])) for name, t in new.items()}
-        for name, tensor in new.items():
-            is_parameter, requires_grad = isinstance(old[name], Parameter), old[name].requires_grad
-            setattr(self, name, Parameter(tensor, requires_grad) if is_parameter else tensor)
+        halves = {name: t.detach()[-count:] for name, t in old.items()}
+        radii = {} if mode == "sound" else _radii_in(mode, self.mode, halves)
+        for name, tensor in old.items():
+            new = tensor.detach()[:count].clone()
+            if radii:
+                new = torch.cat((new, radii[name]))
+            if isinstance(tensor, Parameter):
+                new = Parameter(new, tensor.requires_grad)
+            setattr(self, name, new)
         self.mode = mode
 
     @classmethod
@@ -233,7 +229,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             raise ValueError(f"Unknown batch norm mode {mode!r}. Use 'paper', 'scaled' or 'sound'.")
         if mode == "sound" and not has_statistics:
             raise ValueError(
-                f"{cls.__name__}({num_features}) in sound mode needs running statistics. Use "
+                f"{cls.__name__}({num_features}) needs running statistics in sound mode. Use "
                 "track_running_stats=True, or mode 'paper' or 'scaled'."
             )
 
@@ -250,16 +246,17 @@ def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tenso
         new["running_var"] = half["running_var"] + square
     if "weight" not in half:
         return new
-    if mode == "scaled" and old == "paper":
+    new["weight"] = half["weight"].abs()
+    if old == "sound":
+        return new
+    if mode == "scaled":  # from paper mode
         new["weight"] = torch.hypot(half["weight"], half["bias"])
     else:
-        new["weight"] = half["weight"].abs()
-        new["bias"] = new["bias"] if old == "sound" else half["bias"].abs()
-    if old != "sound":
-        gain = {"paper": 1.0, "scaled": RADIUS_GAIN}
-        constructed = {"weight": gain[old], "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
-        untouched = torch.stack([(t == constructed[name]).all() for name, t in half.items()]).all()
-        new["weight"] = torch.where(untouched, gain[mode], new["weight"])
+        new["bias"] = half["bias"].abs()
+    gain = {"paper": 1.0, "scaled": RADIUS_GAIN}
+    initial = {"weight": gain[old], "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
+    is_initial = torch.stack([(t == initial[name]).all() for name, t in half.items()]).all()
+    new["weight"] = torch.where(is_initial, gain[mode], new["weight"])
     return new
 
 
@@ -272,7 +269,7 @@ def _affine_map(
 
 
 class _PositiveRadius(torch.autograd.Function):
-    """Absolute value of the radii; the signs are computed again in the backward pass."""
+    """Absolute value of the radii; the backward pass computes the signs again."""
 
     generate_vmap_rule = True
 
@@ -304,10 +301,10 @@ class BatchNorm1d(IntervalBatchNorm):
 
     Example:
         >>> norm = BatchNorm1d(1, mode="sound").eval()
-        >>> norm(Interval(torch.tensor([[1.0]]), torch.tensor([[3.0]]))).lower.round(decimals=3)
+        >>> norm(Interval([[1.0]], [[3.0]])).lower.round(decimals=3)
         tensor([[1.]], ...)
         >>> norm = BatchNorm1d(1, mode="scaled")  # radii 1 and 7: mean square 25
-        >>> norm(Interval(torch.tensor([[1.0], [-6.0]]), torch.tensor([[3.0], [8.0]]))).radius
+        >>> norm(Interval([[1.0], [-6.0]], [[3.0], [8.0]])).radius
         tensor([[0.0600], [0.4200]], ...)
     """
 

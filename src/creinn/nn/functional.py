@@ -1,9 +1,8 @@
 """Functions of torch for intervals.
 
-The input is an :class:`Interval` or a tensor, and the output has the same type. For intervals, the
-result is the exact range. :data:`TARGETS` and :data:`METHODS` contain the names in torch, so that
-``torch.relu(x)`` and ``x.relu()`` call these functions. The graph of a saved network contains only
-layers and :data:`FUNCTIONS`.
+The output has the type of the input, and is the exact range for intervals. ``torch.relu(x)`` and
+``x.relu()`` call these functions; see :data:`TARGETS` and :data:`METHODS`. The graph of a saved
+network contains only layers and :data:`FUNCTIONS`.
 """
 
 import functools
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn import interval
 from creinn.interval import Interval, as_interval, cat, stack
@@ -39,8 +38,8 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
 _NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_")}
 
 
-def _layered(layer: Any, make: Callable[..., torch.nn.Module] | None = None) -> Callable[..., Any]:
-    """Return the function of a layer; its attribute ``layer`` builds the layer."""
+def _layered(layer: Any, make: Callable[..., nn.Module] | None = None) -> Callable[..., Any]:
+    """Return the function of a layer, with the attribute ``layer``."""
     make = make or layer
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
@@ -56,7 +55,7 @@ def _layered(layer: Any, make: Callable[..., torch.nn.Module] | None = None) -> 
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
-    """Return the function that calls a method of tensors and intervals."""
+    """Return a function that calls a method of tensors and intervals."""
     method = method or name
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
@@ -77,15 +76,15 @@ def _arithmetic(name: str) -> Callable[..., Any]:
     return _named(name, function, [inspect.Parameter("other", _POSITIONAL)])
 
 
-def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
+def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module:
     return pooling.Dropout(p).train(training)
 
 
-def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
+def _max_pool(layer: type[nn.Module]) -> Callable[..., Any]:
     def make(  # the order of the parameters differs from that of the layer
         kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
-    ) -> torch.nn.Module:  # fmt: skip
+    ) -> nn.Module:  # fmt: skip
         return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
     return _layered(layer, make)
@@ -135,13 +134,13 @@ OPERANDS: dict[str, frozenset[str]] = {
     **{name: frozenset({"tensors"}) for name in ("cat", "stack")},
     "floordiv": frozenset(),  # only for sizes
 }
-"""The arguments of each function that are values; the others are constants or sizes."""
+"""The arguments of each function that are values, not constants or sizes."""
 
 ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
-"""The functions that also accept sizes."""
+"""Functions that also accept sizes."""
 
 TO_SIZES = frozenset({"size", "ndim"})
-"""The functions that return sizes."""
+"""Functions that return sizes."""
 
 _OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # differ from those of torch.nn.functional
 _ALIASES: dict[Any, str] = {
@@ -161,7 +160,7 @@ TARGETS: dict[Callable[..., Any], str] = {
     **_ALIASES,
     **_AUGMENTED,
 }
-"""The supported functions of torch, with the names of their interval versions."""
+"""Functions of torch and the names of their interval versions."""
 
 _SAME = """relu sigmoid tanh flatten reshape unsqueeze squeeze permute transpose contiguous size
 add sub mul neg mean sum"""
@@ -170,17 +169,17 @@ METHODS: dict[str, str] = {
     **{"view": "reshape", "dim": "ndim", "div": "truediv"},
     **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
 }
-"""The supported methods of tensors, with the names of their interval versions."""
+"""Methods of tensors and the names of their interval versions."""
 
 REBOUND: frozenset[Any] = frozenset(_AUGMENTED)
-"""The operators such as ``+=``, which do not change an interval."""
+"""Operators such as ``+=``, which do not change an interval."""
 
 INPLACE: frozenset[Any] = REBOUND | {torch.relu_, *(name for name in METHODS if name[-1] == "_")}
-"""The functions and methods that change their first argument."""
+"""Functions and methods that change their first argument."""
 
 
 def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
-    """Return the interval version of ``target``, which can be in place."""
+    """Return the interval version of a target, which can be in place."""
 
     @functools.wraps(FUNCTIONS[name])
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
 """Interval versions of pooling, padding, dropout, flatten and identity layers.
 
-All of them are non-decreasing functions of each input.
+All are non-decreasing functions of each input.
 """
 
 import functools
@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.interval import Interval, as_interval
 from creinn.nn._operations import interval_version
 
 
-class Flatten(torch.nn.Flatten):
+class Flatten(nn.Flatten):
     """Interval version of ``torch.nn.Flatten``."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
@@ -23,7 +23,7 @@ class Flatten(torch.nn.Flatten):
         return as_interval(x).flatten(self.start_dim, self.end_dim)
 
 
-class Identity(torch.nn.Identity):
+class Identity(nn.Identity):
     """Interval version of ``torch.nn.Identity``; the arguments are ignored."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
@@ -31,49 +31,53 @@ class Identity(torch.nn.Identity):
         return as_interval(x)
 
 
-class _LinearMap(torch.nn.Module):
-    """Mixin for linear layers with weights ``>= 0``, such as padding and averages."""
+class _LinearMap(nn.Module):
+    """Mixin for linear layers with weights ``>= 0``."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Apply the layer to the bounds, or to the center and the radius."""
         return as_interval(x).channelwise(super().forward, linear=True)
 
 
-ZeroPad1d = interval_version(_LinearMap, torch.nn.ZeroPad1d)
-ZeroPad2d = interval_version(_LinearMap, torch.nn.ZeroPad2d)
-ZeroPad3d = interval_version(_LinearMap, torch.nn.ZeroPad3d)
-ReflectionPad2d = interval_version(_LinearMap, torch.nn.ReflectionPad2d)
-ReplicationPad2d = interval_version(_LinearMap, torch.nn.ReplicationPad2d)
-AvgPool1d = interval_version(_LinearMap, torch.nn.AvgPool1d)
-AdaptiveAvgPool1d = interval_version(_LinearMap, torch.nn.AdaptiveAvgPool1d)
-AdaptiveAvgPool2d = interval_version(_LinearMap, torch.nn.AdaptiveAvgPool2d)
+ZeroPad1d = interval_version(_LinearMap, nn.ZeroPad1d)
+ZeroPad2d = interval_version(_LinearMap, nn.ZeroPad2d)
+ZeroPad3d = interval_version(_LinearMap, nn.ZeroPad3d)
+ReflectionPad2d = interval_version(_LinearMap, nn.ReflectionPad2d)
+ReplicationPad2d = interval_version(_LinearMap, nn.ReplicationPad2d)
+AvgPool1d = interval_version(_LinearMap, nn.AvgPool1d)
+AdaptiveAvgPool1d = interval_version(_LinearMap, nn.AdaptiveAvgPool1d)
+AdaptiveAvgPool2d = interval_version(_LinearMap, nn.AdaptiveAvgPool2d)
 
 
-class AvgPool2d(_LinearMap, torch.nn.AvgPool2d):
-    """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be positive."""
+class AvgPool2d(_LinearMap, nn.AvgPool2d):
+    """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be > 0."""
 
-    @functools.wraps(torch.nn.AvgPool2d.__init__)
+    @functools.wraps(nn.AvgPool2d.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.divisor_override is not None and self.divisor_override <= 0:
             raise ValueError(f"AvgPool2d needs divisor_override > 0, got {self.divisor_override}.")
 
 
-class _Maximum(torch.nn.Module):
-    """Mixin for max pooling without indices, because they can differ between the bounds."""
+class _Maximum(nn.Module):
+    """Mixin for max pooling without indices, which can differ between the bounds."""
 
     __constants__: list[str]
     _pool: Callable[..., Any]
     _dims: int
 
-    def _set_return_indices(self, value: bool) -> None:
-        if value:
-            raise ValueError(f"{type(self).__name__} cannot return the indices of both bounds.")
+    @property
+    def return_indices(self) -> bool:
+        """Always False; the setter raises a ``ValueError`` for True."""
+        return False
 
-    return_indices = property(lambda self: False, _set_return_indices)
+    @return_indices.setter
+    def return_indices(self, value: bool) -> None:
+        if value:
+            raise ValueError(f"{type(self).__name__} needs return_indices=False, got {value}.")
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Pool both bounds; the result is NaN if one of them is infinite."""
+        """Pool both bounds; the result is NaN for infinite bounds."""
         x = as_interval(x)
         if not x.nonnegative:
             x = x.map_monotone(lambda t: torch.add(t, t, alpha=0))
@@ -89,14 +93,13 @@ class _Maximum(torch.nn.Module):
 
 
 class _Maxima(torch.autograd.Function):
-    """Max pooling that saves the indices of the maxima, as int32, instead of its input."""
+    """Max pooling that saves indices as int32, instead of its input."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, pool: Callable[[Tensor], Any], dims: int) -> tuple[Tensor, Tensor]:
-        maxima, indices = pool(x)
-        return maxima, indices
+    def forward(x: Tensor, pool: Callable[[Tensor], Any], dims: int) -> Any:
+        return pool(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -118,17 +121,17 @@ def _max_pool(layer: type[Any], function: Callable[..., Any]) -> Any:
     return interval_version(_Maximum, layer, _pool=staticmethod(function), _dims=dims)
 
 
-MaxPool1d = _max_pool(torch.nn.MaxPool1d, F.max_pool1d)
-MaxPool2d = _max_pool(torch.nn.MaxPool2d, F.max_pool2d)
-AdaptiveMaxPool1d = _max_pool(torch.nn.AdaptiveMaxPool1d, F.adaptive_max_pool1d)
-AdaptiveMaxPool2d = _max_pool(torch.nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d)
+MaxPool1d = _max_pool(nn.MaxPool1d, F.max_pool1d)
+MaxPool2d = _max_pool(nn.MaxPool2d, F.max_pool2d)
+AdaptiveMaxPool1d = _max_pool(nn.AdaptiveMaxPool1d, F.adaptive_max_pool1d)
+AdaptiveMaxPool2d = _max_pool(nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d)
 
 
-class _Dropout(torch.nn.Module):
-    """Mixin for dropout with the same mask for both bounds; a dropped unit is ``[0, 0]``."""
+class _Dropout(nn.Module):
+    """Mixin for dropout with the same mask for both bounds."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Drop the same units of both bounds; in eval mode this is the identity."""
+        """Replace random units by ``[0, 0]`` in training mode."""
         x = as_interval(x)
         if not self.training or self.p == 0:
             return x
@@ -136,6 +139,6 @@ class _Dropout(torch.nn.Module):
         return x.map_monotone(lambda t: t * mask)
 
 
-Dropout = interval_version(_Dropout, torch.nn.Dropout)
-Dropout1d = interval_version(_Dropout, torch.nn.Dropout1d)
-Dropout2d = interval_version(_Dropout, torch.nn.Dropout2d)
+Dropout = interval_version(_Dropout, nn.Dropout)
+Dropout1d = interval_version(_Dropout, nn.Dropout1d)
+Dropout2d = interval_version(_Dropout, nn.Dropout2d)

@@ -1,17 +1,16 @@
 """Registry of layer families; functions to describe, build and convert layers.
 
-A layer is described by its family, its class in :data:`LAYERS` and the arguments of its
-constructor, which can be written as JSON.
+A layer is described by its family, its class in :data:`LAYERS`, and arguments that can be written
+as JSON.
 """
 
 import inspect
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creinn.nn import activation, affine, batchnorm, pooling
 from creinn.nn.affine import IntervalParameters
@@ -25,17 +24,17 @@ LAYERS: frozenset[str] = frozenset(
     for name, value in vars(module).items()
     if inspect.isclass(value) and value.__module__ == module.__name__ and hasattr(torch.nn, name)
 )
-"""The names of the layers that have an interval version."""
+"""Names of the layers that have an interval version."""
 
 INTERVAL_FAMILIES: tuple[str, ...] = ("interval", "relative")
-"""The families of interval layers."""
+"""Families of interval layers."""
 
 _FAMILIES: dict[str, Family] = {"ordinary": torch.nn}
 _IGNORED = {"device", "dtype", "min_value", "max_value"}  # the last two are deprecated in torch
 
 
 def register_family(name: str, namespace: Family) -> None:
-    """Register a namespace of layers, so that networks with these layers can be saved."""
+    """Register a namespace of layers, so that their networks can be saved."""
     if _FAMILIES.setdefault(name, namespace) is not namespace:
         raise ValueError(f"The layer family {name!r} already exists. Use another name.")
 
@@ -44,7 +43,7 @@ def family(name: str) -> Family:
     """Return the namespace that is registered as ``name``."""
     if name not in _FAMILIES:
         known = ", ".join(sorted(_FAMILIES))
-        raise ValueError(f"Unknown layer family {name!r}. The families are {known}.")
+        raise ValueError(f"Unknown layer family {name!r}. Use one of {known}.")
     return _FAMILIES[name]
 
 
@@ -58,7 +57,7 @@ def family_name(namespace: Family) -> str | None:
     return next((name for name, known in _FAMILIES.items() if known is namespace), None)
 
 
-def family_of(layer: torch.nn.Module) -> str | None:
+def family_of(layer: nn.Module) -> str | None:
     """Return the name of the family of a layer, or None if its class is unknown.
 
     Example:
@@ -73,7 +72,7 @@ def family_of(layer: torch.nn.Module) -> str | None:
     return None
 
 
-def arguments(layer: torch.nn.Module) -> dict[str, Any]:
+def arguments(layer: nn.Module) -> dict[str, Any]:
     """Return the constructor arguments of a known layer, without ``device`` and ``dtype``.
 
     Example:
@@ -81,8 +80,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
         {'in_features': 3, 'out_features': 2, 'bias': True}
     """
     if family_of(layer) is None:
-        known = ", ".join(sorted(LAYERS))
-        raise ValueError(f"Unknown layer {type(layer).__name__}. The layers are {known}.")
+        raise ValueError(f"Unknown layer {type(layer).__name__}. {_known_layers()}")
     found = {name: getattr(layer, name) for name in _parameter_names(type(layer))}
     if "bias" in found:
         found["bias"] = isinstance(found["bias"], Tensor)
@@ -91,8 +89,8 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
     return plain(found)
 
 
-def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
-    """Return a layer with these arguments of the constructor; lists become tuples.
+def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """Return a layer with these arguments; lists become tuples.
 
     Raises:
         ValueError: If the family, the class or an argument is unknown.
@@ -104,7 +102,7 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
     kind = getattr(family(family_name), class_name, None) if class_name in LAYERS else None
     layer = f"{class_name!r} of family {family_name!r}"
     if kind is None:
-        raise ValueError(f"Unknown layer {layer}. The layers are {', '.join(sorted(LAYERS))}.")
+        raise ValueError(f"Unknown layer {layer}. {_known_layers()}")
     unknown = sorted(set(arguments) - set(_parameter_names(kind)))
     if unknown:
         raise ValueError(f"{layer} has no argument {unknown[0]!r}.")
@@ -115,35 +113,34 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
         raise ValueError(f"{layer} cannot be built from {dict(arguments)}: {error}") from error
 
 
-def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
+def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
     """Return the interval version of a layer of ``torch.nn``, with the same state and new radii.
 
     Batch norm is in paper mode, with the exact bounds in eval mode.
     """
     if family_name not in INTERVAL_FAMILIES:
-        expected = " or ".join(map(repr, INTERVAL_FAMILIES))
-        raise ValueError(f"Expected {expected} as the family of the twin, got {family_name!r}.")
+        raise ValueError(f"The family must be in {INTERVAL_FAMILIES}, got {family_name!r}.")
+    kind = type(layer)
     if family_of(layer) != "ordinary":
-        found = f"{type(layer).__module__}.{type(layer).__name__}"
+        found = f"{kind.__module__}.{kind.__name__}"
         raise ValueError(f"The layer must be a known layer of torch.nn, got {found}.")
     options = arguments(layer)
     if "inplace" in options:
-        options["inplace"] = False  # the bounds may still be needed
-    copy = build_layer(family_name, type(layer).__name__, options)
-    tensors = itertools.chain(layer.parameters(), layer.buffers())
-    reference = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
-    if reference is not None:
-        copy.to(reference.device, reference.dtype)
+        options["inplace"] = False  # as all interval layers
+    copy = build_layer(family_name, kind.__name__, options)
+    for tensor in layer.state_dict().values():
+        if tensor.is_floating_point():
+            copy.to(tensor.device, tensor.dtype)
     copy_centers_(copy, layer)
     return copy.train(layer.training)
 
 
-def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
+def copy_centers_(layer: nn.Module, source: nn.Module) -> None:
     """Copy the state and ``requires_grad`` of an ordinary layer to an interval layer."""
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):
         mode = layer.mode
-        layer._switch("sound")  # temporarily; this does not need running statistics
+        layer._switch("sound")  # temporarily, also without running statistics
         layer.load_state_dict(state)
         layer._switch(mode)
     else:
@@ -155,15 +152,18 @@ def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
             radius.requires_grad_(layer.center_of(name).requires_grad)
 
 
+def _known_layers() -> str:
+    return f"Use one of {', '.join(sorted(LAYERS))}."
+
+
 def _parameter_names(kind: type) -> list[str]:
-    """Return the parameters of a constructor; ``*args`` are those of the torch layer."""
+    """Return the parameters of a constructor; ``*args`` are those in torch."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = list(inspect.signature(kind).parameters.values())
-    if any(p.kind in variable for p in parameters):
-        of_torch = inspect.signature(getattr(torch.nn, kind.__name__)).parameters
-        parameters = [*of_torch.values(), *parameters]
-    named = dict.fromkeys(p.name for p in parameters if p.kind not in variable)
-    return [name for name in named if name not in _IGNORED]
+    parameters = dict(inspect.signature(kind).parameters)
+    if any(p.kind in variable for p in parameters.values()):
+        parameters = {**inspect.signature(getattr(nn, kind.__name__)).parameters, **parameters}
+    fixed = (name for name, p in parameters.items() if p.kind not in variable)
+    return [name for name in fixed if name not in _IGNORED]
 
 
 def plain(value: Any) -> Any:

@@ -1,18 +1,18 @@
 r"""Interval layers with relative radii and the names of ``torch.nn``.
 
-The weights are the intervals :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for
-each input feature or channel, so a layer has half of the parameters. The factor is applied to the
-input: :math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
+The weights are :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each input
+feature or channel, so a layer has half of the parameters. The factor is applied to the input:
+:math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
 Then the output is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
 
-These layers are not part of the paper. A weight cannot change its sign, and a weight with center 0
-has no gradient. All other layers are those of :mod:`creinn.nn`.
+These layers are not in the paper. The intervals of weights do not contain both signs, and a weight
+with center 0 has no gradient. All other layers are those of :mod:`creinn.nn`.
 """
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Module, ModuleList, Parameter, Sequential  # noqa: F401
 
 from creinn.interval import Interval
@@ -30,7 +30,7 @@ MAX_RELATIVE_RADIUS = 1 - 2**-8
 class RelativeParameters(affine.IntervalParameters):
     """Mixin with a parameter ``relative_radius`` ``(in_channels,)`` instead of ``weight_radius``.
 
-    The initial values are between 0.25 and 0.75.
+    Its initial values are between 0.25 and 0.75.
     """
 
     relative_radius: Parameter
@@ -41,23 +41,23 @@ class RelativeParameters(affine.IntervalParameters):
         self.relative_radius = Parameter(self.weight.new_empty(channels))
 
     def _reset_weight_radius(self) -> None:
-        torch.nn.init.uniform_(self.relative_radius, 0.25, 0.75)
+        nn.init.uniform_(self.relative_radius, 0.25, 0.75)
 
     @property
     def weight_radius(self) -> Tensor:
-        """The radius of each weight: the relative radius times the absolute value."""
-        relative = valid_relative_radius(self.relative_radius)
-        groups = len(relative) // self.weight.shape[1]
-        rows = relative.view(groups, 1, -1).expand(-1, len(self.weight) // groups, -1).flatten(0, 1)
-        return self.weight.abs() * rows.view(*self.weight.shape[:2], *(1,) * (self.weight.ndim - 2))
+        """The relative radius times the absolute value of the weight."""
+        outputs, inputs, *kernel = self.weight.shape
+        relative = valid_relative_radius(self.relative_radius).view(-1, inputs)  # one row per group
+        rows = relative.repeat_interleave(outputs // len(relative), 0)
+        return self.weight.abs() * rows.view(outputs, inputs, *(1 for _ in kernel))
 
     def project_radii_(self) -> None:
-        """Clamp the radii to their range in place."""
+        """Clamp the radii to the valid range in place."""
         super().project_radii_()
         with torch.no_grad():
             self.relative_radius.clamp_(max=MAX_RELATIVE_RADIUS)
 
-    def _affine(self, operation: Operation, x: Interval, window: Any = ...) -> Interval:
+    def _affine(self, operation: Operation, x: Interval, window: Any = None) -> Interval:
         if x.is_point:
             return super()._affine(operation, x)
         relative = valid_relative_radius(self.relative_radius).view(-1, *(1,) * (x.ndim - 2))
@@ -65,7 +65,7 @@ class RelativeParameters(affine.IntervalParameters):
 
 
 def valid_relative_radius(radius: Tensor) -> Tensor:
-    """Clamp to ``[0, MAX_RELATIVE_RADIUS]`` with a gradient of 1 everywhere."""
+    """Clamp to ``[0, MAX_RELATIVE_RADIUS]`` with a gradient of 1."""
     detached = radius.detach()
     return detached.clamp(0, MAX_RELATIVE_RADIUS) + (radius - detached)
 
@@ -77,7 +77,7 @@ class Linear(RelativeParameters, affine.Linear):
         >>> layer = Linear(1, 1, bias=False)
         >>> layer.weight.data.fill_(2.0), layer.relative_radius.data.fill_(0.5)
         (tensor([[2.]]), tensor([0.5000]))
-        >>> layer(Interval(torch.tensor([[-1.0]]), torch.tensor([[3.0]])))  # [1, 3] * [-1, 3]
+        >>> layer(Interval([[-1.0]], [[3.0]]))  # [1, 3] * [-1, 3]
         Interval(lower=tensor([[-3.]], ...), upper=tensor([[9.]], ...))
     """
 
