@@ -1,24 +1,22 @@
 """Settings of the memory allocator to keep freed memory in the process.
 
-By default, glibc returns large freed blocks to the kernel. The kernel clears each page before it is
-used again, which can be a large part of the training time. The function
-:func:`keep_freed_memory` is called by the command line and can be called by other programs.
+By default, glibc returns large freed blocks to the kernel, which clears each page before it is used
+again. This can be a large part of the training time. The command line calls
+:func:`keep_freed_memory`; other programs can call it too.
 """
 
 import ctypes
 import platform
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of the settings in <malloc.h>
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from <malloc.h>
 _LARGEST_BLOCK, _LARGEST_TOTAL = 2**30, 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to 2 GiB of freed memory in the process, in blocks of up to 1 GiB.
-
-    The setting is used for the rest of the process. It does not affect child processes.
+    """Keep up to 2 GiB of freed memory in this process, in blocks of up to 1 GiB.
 
     Returns:
-        Whether the C library has this setting, as in glibc. If not, nothing is changed.
+        Whether the C library is glibc, which has this setting.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

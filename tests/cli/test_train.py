@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,9 @@ import yaml
 from creinn import CreINN, Ensemble, load
 from creinn.baselines import SNN, DeepEnsemble
 from creinn.cli import train as train_module
-from creinn.cli.options import DataOptions, TrainOptions
+from creinn.cli.options import DataOptions, MethodName, TrainOptions
 from creinn.cli.sources import PreparedData, read_data
-from creinn.cli.train import METHODS, train_val_split
+from creinn.cli.train import train_val_split
 from creinn.saving import read_config, save
 from creinn.training import progress
 from creinn.training.data import Rows as TrainingRows
@@ -214,7 +215,7 @@ def test_scale_is_chosen_on_held_out_rows(run, wine, ordinary, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "method", sorted(set(METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"})
+    "method", sorted({*get_args(MethodName)} - {"creinn-d", "creinn", "snn", "deep-ensemble"})
 )
 def test_output_is_deterministic(run, table, tmp_path, method):
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)

@@ -1,16 +1,13 @@
-"""Photographs with a pretrained network: options, and features that are computed once."""
+"""Photographs with a pretrained network, whose features are computed once."""
 
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from creinn import models
-from creinn.baselines.registry import build_classifier
-from creinn.classifier.methods import Method
 from creinn.cli.sources import (
     PreparedData,
     check_classes,
@@ -23,22 +20,21 @@ from creinn.data.transforms import normalize
 from creinn.distributed import rank
 from creinn.files import read_tensors, write_tensors
 from creinn.models.efficientnet import PREPROCESSING
-from creinn.training.features import Extractor, FeatureHead
+from creinn.training.features import Extractor
 
 if TYPE_CHECKING:
     from creinn.cli.options import TrainOptions
 
 NETWORK = "efficientnet-lite0"
 METHODS = ("creinn-d", "snn", "deep-ensemble")
-FEATURES = "features.safetensors"
-"""The file with the features in the directory of the model."""
+FEATURES = "features.safetensors"  # in the directory of the model
 ENOUGH_IMAGES = 5000
 FINETUNE_RATE = 1e-4
 ADVICE = f"--network {NETWORK} is usually more accurate and faster (pip install creinn[pretrained])"
 
 
 def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
-    """Check the options of a pretrained network, and return the preprocessing of its images."""
+    """Check the options of a pretrained network, and return its preprocessing."""
     if options.network != NETWORK:
         if options.finetune:
             raise ValueError(f"--finetune requires --network {NETWORK}.")
@@ -50,7 +46,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
     if options.stem != "cifar" or options.width is not None or options.channels != 3:
         raise ValueError(f"stem, width and channels: not with {NETWORK}.")
     if options.augment and not options.finetune:
-        raise ValueError("augment requires --finetune: the features are computed only once.")
+        raise ValueError("augment requires --finetune: the features are computed once.")
     size = {} if options.size is None else {"size": [options.size, options.size]}
     return {"kind": "images", **PREPROCESSING, **size}
 
@@ -66,27 +62,23 @@ def learn_features(
     header: dict[str, Any] = {"images": _digest(options.paths[0]), "preprocessing": preprocessing}
     header |= {"layers": list(extract.layers), "strict": options.strict}
     path = options.out / FEATURES
-    if (found := _read(path, header)) is not None:
-        tensors, header = found
-    else:
-        tensors, about = _compute(options, preprocessing, classes, extract)
-        header |= about
+    tensors, found = read_tensors(path) if path.exists() else ({}, {})
+    if not found.items() >= header.items():  # there are none, or they are of other images
+        tensors, notes = _compute(options, preprocessing, classes, extract)
+        found = header | notes
         if rank() == 0:
-            write_tensors(path, tensors, header)
-    rows, labels = tensors["features"], tensors["labels"]
-    notes: dict[str, Any] = {name: header[name] for name in ("notes", "unreadable")}
-    data = PreparedData(options.source, rows, labels, classes, preprocessing=preprocessing, **notes)
+            write_tensors(path, tensors, found)
+    data = PreparedData(
+        options.source,
+        tensors["features"],
+        tensors["labels"],
+        classes,
+        notes=found["notes"],
+        unreadable=found["unreadable"],
+        preprocessing=preprocessing,
+    )
     check_counts(data)
     return data, extract
-
-
-def build_heads(
-    method: Method, settings: dict[str, Any], extractor: Extractor, num_logits: int
-) -> Callable[[], Any]:
-    """Return a function that builds classifiers of the features."""
-    head = partial(FeatureHead, extractor.widths, num_logits)
-    layers = {"feature_layers": head().feature_layers} if method.is_credal else {}
-    return partial(build_classifier, method, head, **settings, **layers)
 
 
 def _compute(
@@ -101,25 +93,17 @@ def _compute(
     parts = image_parts(options, preprocessing, classes)
     for part in show_progress(parts, options.progress, "features"):
         if len(part):
-            x: Any = normalize(part.inputs, preprocessing["mean"], preprocessing["std"])
+            x = normalize(part.inputs, preprocessing["mean"], preprocessing["std"])
             rows.append(extract(x))
             labels.append(part.labels)
     about = {"notes": list(part.notes), "unreadable": list(part.unreadable)}
     return {"features": torch.cat(rows), "labels": torch.cat(labels)}, about
 
 
-def _read(path: Path, header: dict[str, Any]) -> Any:
-    """Return stored features and their header, or ``None`` if they are of other images."""
-    if not path.exists():
-        return None
-    tensors, found = read_tensors(path)
-    return (tensors, found) if found.items() >= header.items() else None
-
-
 def _digest(path: Path) -> str:
     """Return a checksum of the names, sizes and times of all images, or of the archive."""
     with open_tree(path) as tree:
         files = [path / name for name in tree.images] if path.is_dir() else [path]
-    states = [(file, file.stat()) for file in files]
+    states = ((file, file.stat()) for file in files)
     about = [(file.as_posix(), state.st_size, state.st_mtime_ns) for file, state in states]
     return f"{zlib.crc32(repr(about).encode()):08x}"

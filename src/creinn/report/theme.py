@@ -3,6 +3,7 @@
 The colors have a contrast of at least 3 on light and on dark pages.
 """
 
+import math
 from collections.abc import Sized
 from typing import Any
 
@@ -21,6 +22,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.globals.update(INK=INK, FAINT=FAINT, GRID=GRID, CLEAR=CLEAR, PALETTE=PALETTE, FONT=FONT)
+_TEMPLATES.globals["log"] = math.log
 
 
 def color(index: int) -> str:
