@@ -41,7 +41,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def texts(template: str, **values: Any) -> dict[str, str]:
-    """Return the texts that a template defines by name, each in one line."""
+    """Return the texts of a template by name, each in one line."""
     found = vars(_TEMPLATES.get_template(template).make_module(values)).items()
     return {name: " ".join(str(text).split()) for name, text in found if name[0] != "_"}
 
@@ -49,7 +49,7 @@ def texts(template: str, **values: Any) -> dict[str, str]:
 def require(values: Sized, name: str) -> None:
     """Raise a ``ValueError`` if there is nothing to draw."""
     if len(values) == 0:
-        raise ValueError(f"There is nothing to draw, because {name} is empty.")
+        raise ValueError(f"There is nothing to draw: {name} is empty.")
 
 
 def plotly() -> Any:
