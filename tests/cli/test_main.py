@@ -122,7 +122,7 @@ def test_help_lists_commands(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  (\w+) ", text, re.MULTILINE) == [
-        *("demo", "train", "predict", "evaluate", "export"),
+        *("demo", "train", "predict", "evaluate", "export")
     ]
     assert cli.main(["train", "--help"]) == 0
     assert "--validation-fraction" in capsys.readouterr().out

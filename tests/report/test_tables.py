@@ -5,13 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from creinn.report.tables import (
-    MeanStd,
-    format_cell,
-    html_table,
-    markdown_table,
-    text_table,
-)
+from creinn.report.tables import MeanStd, format_cell, html_table, markdown_table, text_table
 
 DASH = "\N{EN DASH}"
 ROWS = [
