@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -63,7 +64,7 @@ def evaluate(options: EvaluateOptions, command: str) -> int:
     """Evaluate a model, print and write the results, and return the exit code."""
     if options.report is not None:
         plotly()  # raises an error if it is not installed
-    check_outputs("evaluate", options)
+    check_outputs("evaluate", options, options.report)
     for _, ood in options.ood_sets:
         check_paths(ood, "ood-")
     model = load(options.model, choose_device(options.device))
@@ -90,10 +91,7 @@ def evaluate(options: EvaluateOptions, command: str) -> int:
 
 
 def evaluation_record(
-    inside: Predicted,
-    outside: Sequence[tuple[str, Predicted]],
-    classes: Sequence[str],
-    rule: str,
+    inside: Predicted, outside: Sequence[tuple[str, Predicted]], classes: Sequence[str], rule: str
 ) -> Record:
     """Return all measures of the predictions; ``outside`` has the OOD data with their groups."""
     prediction, labels = inside.prediction, as_numpy(inside.labels)
@@ -140,20 +138,16 @@ def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Rec
         if summary.has_conformal_sets(data.prediction):
             one["conformal_size"] = summary.set_size(data.prediction, "conformal")
         sets.append(one)
-    means: Record = {}
-    for group in dict.fromkeys(group for group, _ in outside if group):
-        own = [one for one in sets if one["group"] == group]
-        means[group] = {
-            name: {key: fmean(one[name][key] for one in own) for key in own[0][name]}
-            for name in MEASURES.values()
-        }
+    means: Record = {group: {} for group, _ in outside if group}
+    for group, name in product(means, MEASURES.values()):
+        own = [one[name] for one in sets if one["group"] == group]
+        means[group][name] = {key: fmean(one[key] for one in own) for key in own[0]}
     return {"sets": sets, "means": means}
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
     """Return the coverage of the conformal sets: total, by size, by class and at other levels."""
-    conformal = prediction.conformal
-    assert conformal is not None
+    conformal: Any = prediction.conformal
     found = summary.coverage(prediction, labels)
     curve = []
     for level in sorted({*LEVELS, conformal.coverage}):
@@ -239,17 +233,14 @@ def _write_page(
     groups: Sequence[tuple[Predicted, bool | None]],
     rule: str,
 ) -> None:
-    """Write a page with the numbers, their meaning and the plots."""
+    """Write a page with the numbers, explanations and plots."""
     text = texts("evaluation.txt", record=record)
     bins = Reliability(*(np.array(v, dtype=float) for v in record["reliability"].values()))
-    scores = {data.name: summary.uncertainties(data.prediction) for data, _ in groups}
-    by_measure = {
-        f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES
-    }
-    rejection = {
-        f"{name} uncertainty": AccuracyRejection(*map(np.array, record["curves"][short].values()))
-        for name, short in MEASURES.items()
-    }
+    by_measure, rejection = {}, {}
+    for name, short in MEASURES.items():
+        title, curve = f"{name} uncertainty", record["curves"][short].values()
+        by_measure[title] = {data.name: getattr(data.prediction, name) for data, _ in groups}
+        rejection[title] = AccuracyRejection(*map(np.array, curve))
     curves = report.rejection_curves({record["model"]: rejection})
     matrix = report.confusion_map(record["confusion"], record["classes"])
     classes = report.Side([matrix, _html(_class_rows(record))])
@@ -260,6 +251,7 @@ def _write_page(
     chosen = (explorer_samples(model, data, most, is_ood) for data, is_ood in groups)
     samples = [sample for of_data in chosen for sample in of_data]
     explorer = explore(samples, record["classes"], record["unit"], rule)
+    ood = [_html(_ood_rows(record)), text["ood"]] if "ood" in record else []
     origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
     content: dict[str, list[Any]] = {
         "Numbers": [numbers, *_remarks(text)],
@@ -268,13 +260,10 @@ def _write_page(
         "Calibration": [report.reliability_chart(bins), text["calibration"]],
         "Accuracy when the least certain are rejected": [curves, text["rejection"]],
         "Uncertainty": [areas, f"{text['uncertainty']} {text['auarc']}", histograms],
-        "Out-of-distribution data": [],
+        "Out-of-distribution data": ood,
         "Explore predictions": [explorer],
         "How this was made": [html_table(provenance_rows(origin))],
     }
-    if "ood" in record:
-        ood = [_html(_ood_rows(record)), text["ood"]]
-        content["Out-of-distribution data"] = ood
     sections = [report.Section(heading, parts) for heading, parts in content.items() if parts]
     title = f"Evaluation of {record['model']}"
     report.write_page(path, title, sections, lead=f"{_heading(record)}.")
@@ -313,11 +302,9 @@ def _ood_rows(record: Record) -> list[Record]:
         found.append((group, "mean", mean))
     columns = {"auroc": "AUROC", "auprc": "AUPRC", "fpr95": "FPR95", "base_rate": "base rate"}
     rows = []
-    for group, name, one in found:
-        label = f"{group}: {name}" if group else name
-        for measure in ("EU", "TU"):
-            values = {column: one[measure][key] for key, column in columns.items()}
-            rows.append({"OOD data": label, "by": measure, **values})
+    for (group, name, one), measure in product(found, ("EU", "TU")):
+        row = {"OOD data": f"{group}: {name}" if group else name, "by": measure}
+        rows.append(row | {column: one[measure][key] for key, column in columns.items()})
     return rows
 
 

@@ -171,11 +171,6 @@ class ModelOptions(DataOptions, SavedModel):
         """Files that are read."""
         return [*self.paths, *(self.model / name for name in MODEL_FILES)]
 
-    @property
-    def outputs(self) -> list[Path]:
-        """Files that are written, except for the options."""
-        return [self.out]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(ModelOptions):
@@ -220,11 +215,6 @@ class EvaluateOptions(ModelOptions):
     def inputs(self) -> list[Path]:
         """Files that are read."""
         return [*super().inputs, *(path for _, ood in self.ood_sets for path in ood.paths)]
-
-    @property
-    def outputs(self) -> list[Path]:
-        """Files that are written, except for the options."""
-        return [self.out] if self.report is None else [self.out, self.report]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,18 +69,19 @@ def options_yaml(command: str, options: Any) -> str:
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
 
-def check_outputs(command: str, options: Any) -> None:
+def check_outputs(command: str, options: Any, report: Path | None = None) -> None:
     """Raise an error if an output would replace an input, the model or other files.
 
-    The options are written beside the first output. Outputs of an earlier run of the command are
-    replaced. With ``--force`` all files except inputs are replaced.
+    The options are written beside ``options.out``. Files of an earlier run of the command are
+    replaced, and with ``--force`` all files except inputs.
     """
     record = options.out.with_suffix(".yaml")
-    if record in options.outputs:
+    outputs = [options.out] if report is None else [options.out, report]
+    if record in outputs:
         raise ValueError(f"The options are written to {record}. Choose another name.")
     text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     is_ours = f"; again: creinn {command} " in text.partition("\n")[0]
-    for path in filter(Path.exists, [*options.outputs, record]):
+    for path in filter(Path.exists, [*outputs, record]):
         if path.is_dir():
             raise ValueError(f"{path} is a directory. Give a file.")
         if any(source.exists() and source.samefile(path) for source in options.inputs):

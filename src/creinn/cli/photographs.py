@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from creinn import models
-from creinn.cli.sources import (
-    PreparedData,
-    check_classes,
-    check_counts,
-    image_parts,
-    show_progress,
-)
+from creinn.cli.sources import PreparedData, check_classes, check_counts, image_parts, show_progress
 from creinn.data.images import is_tree, open_tree
 from creinn.data.transforms import normalize
 from creinn.distributed import rank
