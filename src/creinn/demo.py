@@ -178,16 +178,11 @@ def run_demo(config: DemoConfig) -> DemoResult:
             runs[model] = [numbers_of(model, found, groups[TEST].labels) for found in all_of]
         parameters[name] = members[0].parameters
         parameters[ENSEMBLES[name]] = len(members) * members[0].parameters
+    sizes = {name: len(of) for name, of in parts.items()}
+    histories = {name: trained[name][0].history for name in ("SNN", "CreINN")}
+    radii, seconds = trained["CreINN"][0].radii, perf_counter() - started
     return DemoResult(
-        config,
-        {name: len(of) for name, of in parts.items()},
-        groups,
-        predictions,
-        runs,
-        parameters,
-        {name: trained[name][0].history for name in ("SNN", "CreINN")},
-        trained["CreINN"][0].radii,
-        perf_counter() - started,
+        config, sizes, groups, predictions, runs, parameters, histories, radii, seconds
     )
 
 
@@ -212,7 +207,7 @@ def train_network(
     )
     train_data, val_data = ((images.scaled(), images.labels) for images in (train, validation))
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # fast for small networks, and reproducible
+    torch.set_num_threads(1)  # fastest for small networks
     try:
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(seed, 0))

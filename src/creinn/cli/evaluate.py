@@ -204,12 +204,10 @@ def _predict_all(
     if not found:
         raise ValueError(f"{options.source} has no rows.")
     predictions, labels = zip(*found, strict=True)
-    return Predicted(
-        options.source,
-        stream_data(options, model.preprocessing),
-        type(predictions[0]).concatenate(predictions),
-        None if classes is None else torch.cat(labels),
-    )
+    prediction = type(predictions[0]).concatenate(predictions)
+    parts = stream_data(options, model.preprocessing)
+    y = None if classes is None else torch.cat(labels)
+    return Predicted(options.source, parts, prediction, y)
 
 
 def _share(values: Any) -> Record | None:
@@ -310,10 +308,8 @@ def _ood_rows(record: Record) -> list[Record]:
 
 def _coverage_rows(conformal: Record) -> list[Record]:
     """Return one row for each nominal coverage."""
-    return [
-        {"nominal": row["nominal"], **_bounds(row), "set size": row["mean_size"]}
-        for row in conformal["curve"]
-    ]
+    curve = conformal["curve"]
+    return [{"nominal": c["nominal"], **_bounds(c), "set size": c["mean_size"]} for c in curve]
 
 
 def _coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:

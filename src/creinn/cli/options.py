@@ -9,17 +9,9 @@ from jsonargparse.typing import PositiveInt
 from creinn.cli.parsing import option, setting
 
 MethodName = Literal[
-    "creinn-d",
-    "creinn",
-    "snn",
-    "bnn-r",
-    "bnn-f",
-    "fsvi",
-    "bnn-l",
-    "deep-ensemble",
-    "effcre",
-    "crerl",
-]
+    "creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble",
+    "effcre", "crerl",
+]  # fmt: skip
 Network = Literal[
     "efficientnet-lite0", "resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"
 ]

@@ -62,15 +62,10 @@ def learn_features(
         found = header | notes
         if rank() == 0:
             write_tensors(path, tensors, found)
-    data = PreparedData(
-        options.source,
-        tensors["features"],
-        tensors["labels"],
-        classes,
-        notes=found["notes"],
-        unreadable=found["unreadable"],
-        preprocessing=preprocessing,
-    )
+    rows, labels = tensors["features"], tensors["labels"]
+    about: Any = {name: found[name] for name in ("notes", "unreadable")}
+    about["preprocessing"] = preprocessing
+    data = PreparedData(options.source, rows, labels, classes, **about)
     check_counts(data)
     return data, extract
 

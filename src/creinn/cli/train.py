@@ -1,4 +1,4 @@
-"""``creinn train``: train a new or a saved model on the data of the user."""
+"""``creinn train``: train a new or a saved model."""
 
 import sys
 import warnings
@@ -151,21 +151,16 @@ def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
 
 
 def train_config(options: TrainOptions) -> TrainConfig:
-    """Return the configuration of the training."""
+    """Return the configuration of :func:`creinn.fit`."""
     fraction = options.validation_fraction
     if fraction is not None and not 0 <= fraction < 1:
         raise ValueError(f"--validation-fraction must be in [0, 1), got {fraction}.")
     if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
         raise ValueError("patience requires --validation-fraction: it uses the validation loss.")
     patience = (PATIENCE if options.patience is None else options.patience) or None
+    names = ("epochs", "batch_size", "learning_rate", "milestones", "seed", "device", "progress")
     return TrainConfig(
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        learning_rate=options.learning_rate,
-        milestones=options.milestones,
-        seed=options.seed,
-        device=options.device,
-        progress=options.progress,
+        **{name: getattr(options, name) for name in names},
         train="radii" if options.train == "radii" else "all",
         class_weight=None if options.class_weight == "none" else "balanced",
         directory=options.checkpoints,
@@ -345,7 +340,7 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
 
 
 def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
-    """Print the measures on the validation rows, and the settings chosen by them."""
+    """Print the measures on the validation rows, and which settings they selected."""
     prediction, y = predict_rows(model, data), data.labels
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = f"{round(found['accuracy'] * len(y))} of {pluralize(len(y), 'row')}"
@@ -354,11 +349,11 @@ def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -
     if sets is not None:
         print(f"validation sets of classes: coverage {sets.coverage:.4f}, size {sets.size:.2f}")
     members = members_of(model)
-    chosen = {
-        "epoch": keeps_best,
-        "temperature": any(member.temperature.is_on for member in members),
-        "scale of the distance": any(getattr(m, "distance", None) is True for m in members),
-    }
-    if any(chosen.values()):
-        names = ", ".join(name for name, is_chosen in chosen.items() if is_chosen)
+    chosen = ["epoch"] if keeps_best else []
+    if any(member.temperature.is_on for member in members):
+        chosen.append("temperature")
+    if any(getattr(member, "distance", None) is True for member in members):
+        chosen.append("scale of the distance")
+    if chosen:
+        names = ", ".join(chosen)
         print(f"note: these rows also selected the {names}; results on new rows may be worse")

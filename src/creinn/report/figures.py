@@ -160,14 +160,12 @@ def heat_map(
 ) -> "Figure":
     """Draw a matrix as a heat map, for example the radii of a linear layer."""
     values = as_numpy(matrix)
-    return _matrix(
-        values,
-        (x_title, y_title),
-        height=np.clip(120 + 480 * values.shape[0] / values.shape[1], 320, 700),
-        zmin=min(0.0, float(values.min())),
-        colorbar={"title": {"text": label}, "thickness": 10, "outlinewidth": 0},
-        hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>",
-    )
+    rows, columns = values.shape
+    height = np.clip(120 + 480 * rows / columns, 320, 700)
+    bar = {"title_text": label, "thickness": 10, "outlinewidth": 0}
+    hover = f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>"
+    low = min(0.0, float(values.min()))
+    return _matrix(values, (x_title, y_title), height, hover, zmin=low, colorbar=bar)
 
 
 def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
@@ -175,18 +173,15 @@ def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
     matrix = as_numpy(counts)
     if matrix.shape != (len(names), len(names)):
         raise ValueError(f"The counts for {len(names)} names have shape {matrix.shape}.")
-    drawing = _matrix(
+    shares, titles = (
         matrix / matrix.sum(1, keepdims=True).clip(1),
         ("predicted class", "true class"),
-        height=np.clip(120 + 36 * len(names), 280, 700),
-        opacity=0.7,  # the numbers have to be readable
-        text=matrix,
-        texttemplate="%{text}" if len(names) <= MOST_NUMBERS else None,
-        zmin=0,
-        zmax=1,
-        showscale=False,
-        hovertemplate="%{text} of true class %{y} predicted as %{x}: %{z:.1%}<extra></extra>",
     )
+    height = np.clip(120 + 36 * len(names), 280, 700)
+    hover = "%{text} of true class %{y} predicted as %{x}: %{z:.1%}<extra></extra>"
+    template = "%{text}" if len(names) <= MOST_NUMBERS else None
+    style = {"text": matrix, "texttemplate": template, "zmin": 0, "zmax": 1, "showscale": False}
+    drawing = _matrix(shares, titles, height, hover, opacity=0.7, **style)  # readable numbers
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
     ticks = {"tickvals": list(range(len(names))), "ticktext": short}
     return drawing.update_xaxes(ticks).update_yaxes(ticks)
@@ -277,13 +272,13 @@ def _bars(
 
 
 def _matrix(
-    z: Any, titles: tuple[str, str], height: float, opacity: float = 1, **options: Any
+    z: Any, titles: tuple[str, str], height: float, hover: str, opacity: float = 1, **options: Any
 ) -> "Figure":
     """Draw a heat map with the first row at the top."""
     x_axis, y_axis = ({"title": title, "showgrid": False} for title in titles)
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
     scale = [[end, translucent(PALETTE[0], end * opacity)] for end in (0, 1)]
-    return drawing.add_heatmap(z=z, colorscale=scale, **options)
+    return drawing.add_heatmap(z=z, colorscale=scale, hovertemplate=hover, **options)
 
 
 def _accuracy_range(values: Numbers) -> list[float]:
