@@ -2,8 +2,8 @@
 
 All have the same architecture and are trained on the digits 0 to 7. A CreINN-D is a trained SNN
 with a distance. The ensembles of CreINNs have half as many members as the Deep Ensemble, so the
-number of parameters is about the same for the paper's form (Section "Ensemble strategy"). No
-setting was chosen on out-of-distribution images.
+number of parameters is about the same for the paper's form (Section "Ensemble strategy"). The
+out-of-distribution images are not used to choose any of the settings.
 """
 
 import json
@@ -46,7 +46,7 @@ ENSEMBLES = {"SNN": "Deep Ensemble", "CreINN": "CreINN ensemble", "CreINN-D": "C
 NAMES = tuple(name for pair in ENSEMBLES.items() for name in pair)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
 SECONDARY = ("parameters", "AUARC", "AUPRC", "classes in the set, test digits")
-"""Start of the measures that are not in the first table of the page."""
+"""Start of the measures that are only in the second table."""
 
 RULE = "maximality"
 KNOWN = 8  # digits below this number are known classes
@@ -76,7 +76,7 @@ class DemoConfig:
 
 
 class Trained(NamedTuple):
-    """The predictions of a network by group, and what the page shows of it."""
+    """Predictions of a network by group, and what the page shows."""
 
     predictions: Mapping[str, Any]
     history: Sequence[Numbers]
@@ -105,7 +105,7 @@ class DemoResult:
         return {name: value for name, value in settings.items() if name != "progress"}
 
     def table(self, complete: bool = True) -> list[dict[str, Cell]]:
-        """Return one row for each measure, with mean and deviation of single networks."""
+        """Return one row for each measure."""
         rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
         for measure in self.runs["SNN"][0]:
             row: dict[str, Cell] = {"measure": measure}
@@ -116,7 +116,7 @@ class DemoResult:
         return [row for row in rows if complete or not str(row["measure"]).startswith(SECONDARY)]
 
     def curves(self) -> dict[str, dict[str, Any]]:
-        """Return the accuracy-rejection curves on the test digits by model and measure."""
+        """Return the accuracy-rejection curves by model and measure."""
         labels, curves = self.data[TEST].labels, {}
         for model, predictions in self.predictions.items():
             found = summary.rejection(predictions[TEST], labels)
@@ -130,7 +130,7 @@ def measures_of(model: str) -> list[str]:
 
 
 def read_data(seed: int) -> tuple[Dataset, dict[str, Dataset]]:
-    """Return the training images and the images of each group, of 8×8 pixels."""
+    """Return the training images and those of each group."""
     digits = load_digits()
     pixels = torch.from_numpy((digits.images * 255 / 16).round()).to(torch.uint8)[:, None]
     labels = torch.from_numpy(digits.target).long()
@@ -143,7 +143,7 @@ def read_data(seed: int) -> tuple[Dataset, dict[str, Dataset]]:
 
 
 def photograph_patches() -> Dataset:
-    """Return all patches of the two photographs of scikit-learn, without overlap."""
+    """Return patches of the two photographs of scikit-learn."""
     from PIL import Image
 
     greys = (np.array(Image.fromarray(photo).convert("L")) for photo in load_sample_images().images)
@@ -154,7 +154,7 @@ def photograph_patches() -> Dataset:
 
 
 def run_demo(config: DemoConfig) -> DemoResult:
-    """Train and evaluate all classifiers; the results do not depend on the number of processes."""
+    """Train and evaluate all classifiers."""
     started = perf_counter()
     train, groups = read_data(config.seed)
     part, validation = data.split(train, 1 - VALIDATION, config.seed)
@@ -194,7 +194,7 @@ def train_network(
     validation: Dataset,
     groups: Mapping[str, Dataset],
 ) -> dict[str, Trained]:
-    """Train one network and predict all groups; the first SNNs also become CreINN-Ds."""
+    """Train a network and predict all groups; the first SNNs also become CreINN-Ds."""
     shape = {"num_classes": KNOWN, "in_channels": 1, "width": config.width}
     seed = 1000 * config.seed + index
     how = TrainConfig(
@@ -234,7 +234,7 @@ def _trained(model: Any, groups: Mapping[str, Dataset], history: Sequence[Any]) 
 
 
 def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Numbers:
-    """Return the measures of one model, or ``None`` if not defined."""
+    """Return the measures of a model, with ``None`` if not defined."""
     test = predictions[TEST]
     numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}
     curves = summary.rejection(test, labels)
@@ -254,7 +254,7 @@ def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Nu
 
 
 def run_and_report(config: DemoConfig, out: Path, command: str) -> int:
-    """Run the demo, print its table, and write ``report.html`` and ``results.json``."""
+    """Run the demo, print its table, and write the files."""
     for name in ("PIL", "plotly"):
         if find_spec(name) is None:
             raise ImportError(f"The demo requires {name}: pip install creinn[report]")
@@ -305,7 +305,7 @@ def write_demo_page(path: Path, result: DemoResult, origin: Mapping[str, Any]) -
 
 
 def _triangles(result: DemoResult) -> report.Side:
-    """Draw the credal sets of four images by their rank in epistemic uncertainty."""
+    """Draw the credal sets of four images."""
     chosen = {
         "Test digit with median EU": (TEST, 0.5),
         "Test digit with the greatest EU": (TEST, 1),
@@ -327,7 +327,7 @@ def _triangles(result: DemoResult) -> report.Side:
 
 
 def _gallery(result: DemoResult) -> list[Markup]:
-    """Return the images of each group with the lowest and the highest total uncertainty."""
+    """Return the most and least certain images of each group."""
     model, rows = "CreINN-D ensemble", []
     for group, found in result.predictions[model].items():
         order = found.total.argsort(stable=True)

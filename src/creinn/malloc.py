@@ -1,8 +1,8 @@
 """Settings of the memory allocator to keep freed memory in the process.
 
-By default, glibc returns large freed blocks to the kernel, which clears each page before it is used
-again. This can be a large part of the training time. The command line calls
-:func:`keep_freed_memory`; other programs can call it too.
+By default, glibc returns large freed blocks to the kernel. The kernel clears each page before it is
+used again, which can be a large part of the training time. The function
+:func:`keep_freed_memory` is called by the command line and can be called by other programs.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ def keep_freed_memory() -> bool:
     """Keep up to 2 GiB of freed memory in this process, in blocks of up to 1 GiB.
 
     Returns:
-        Whether the C library is glibc, which has this setting.
+        Whether the C library has this setting, as in glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -152,7 +152,7 @@ def _check_header(config: Any, path: Path) -> None:
 
 
 def _known_classes(name: Any) -> dict[str, Any]:
-    """Return the classes that can be saved; baselines are imported only for other names."""
+    """Return the classes that can be saved, and import the baselines if necessary."""
     known: dict[str, Any] = {"CreINN": CreINN, "Ensemble": Ensemble}
     if name in known:
         return known
@@ -180,7 +180,7 @@ def _describe(model: Any) -> dict[str, Any]:
 
 
 def _check_named_layers(model: Any) -> None:
-    """Raise an error if the distance uses a module that is not in the graph of the network."""
+    """Check that the graph of the network has the modules of the distance."""
     options = model.options()
     paths = [path.removesuffix(TOKENS) for path in options.get("feature_layers") or ()]
     for path in (*paths, options.get("logits_layer")):

@@ -18,7 +18,7 @@ SIXTH = 1 / 6  # of the rows for calibration; the default for validation
 def calibration_split(
     data: PreparedData, options: TrainOptions
 ) -> tuple[PreparedData, PreparedData]:
-    """Split off a random sixth of the rows for calibration, or raise an error."""
+    """Split off a random sixth of the rows for calibration."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
     count, needed = round(len(order) * SIXTH), dict[str, int]()
     if options.coverage is not None:

@@ -61,7 +61,7 @@ _html, _text = partial(html_table, digits=4), partial(text_table, digits=4)
 
 
 def evaluate(options: EvaluateOptions, command: str) -> int:
-    """Evaluate a model, print and write the results, and return the exit code."""
+    """Evaluate a model, and print and write the results."""
     if options.report is not None:
         plotly()  # raises an error if it is not installed
     check_outputs("evaluate", options, options.report)
@@ -93,7 +93,7 @@ def evaluate(options: EvaluateOptions, command: str) -> int:
 def evaluation_record(
     inside: Predicted, outside: Sequence[tuple[str, Predicted]], classes: Sequence[str], rule: str
 ) -> Record:
-    """Return all measures of the predictions; ``outside`` has the OOD data with their groups."""
+    """Return all measures of the predictions; ``outside`` has the OOD data by group."""
     prediction, labels = inside.prediction, as_numpy(inside.labels)
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
@@ -129,7 +129,7 @@ def evaluation_record(
 
 
 def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Record:
-    """Return the measures of OOD detection of each set of data, and the means of each group."""
+    """Return the measures of OOD detection, and their means in each group."""
     sets: list[Record] = []
     for group, data in outside:
         found = summary.detection(prediction, data.prediction)
@@ -146,7 +146,7 @@ def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Rec
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
-    """Return the coverage of the conformal sets: total, by size, by class and at other levels."""
+    """Return the coverage of the conformal sets."""
     conformal: Any = prediction.conformal
     found = summary.coverage(prediction, labels)
     curve = []
@@ -189,7 +189,7 @@ def terminal_text(record: Record) -> str:
 
 
 def _was_trained_on(options: ModelOptions) -> bool:
-    """Return whether a path of the data is one of the training data."""
+    """Return whether the data are among the training data."""
     file = options.model / OPTIONS
     used = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     paths = [Path(used[name]) for name in ("data", "lower", "upper") if used.get(name)]
@@ -211,7 +211,7 @@ def _predict_all(
 
 
 def _share(values: Any) -> Record | None:
-    """Return the share of true values with its 95 % interval, or ``None`` without values."""
+    """Return the share of true values with its 95 % interval."""
     if not len(values):
         return None
     share = binomial_share(values)
@@ -220,8 +220,10 @@ def _share(values: Any) -> Record | None:
 
 def _lists(arrays: Any) -> Record:
     """Return named arrays as lists, with ``None`` for NaN."""
-    found = arrays._asdict().items()
-    return {name: np.where(np.isnan(x), None, x).tolist() for name, x in found}
+    lists: Record = {}
+    for name, values in arrays._asdict().items():
+        lists[name] = [None if np.isnan(value) else value for value in values.tolist()]
+    return lists
 
 
 def _write_page(
@@ -231,7 +233,7 @@ def _write_page(
     groups: Sequence[tuple[Predicted, bool | None]],
     rule: str,
 ) -> None:
-    """Write a page with the numbers, explanations and plots."""
+    """Write the HTML page."""
     text = texts("evaluation.txt", record=record)
     bins = Reliability(*(np.array(v, dtype=float) for v in record["reliability"].values()))
     by_measure, rejection = {}, {}
@@ -292,7 +294,7 @@ def _uncertainty_rows(record: Record) -> list[Record]:
 
 
 def _ood_rows(record: Record) -> list[Record]:
-    """Return rows by EU and TU for each set of data and for the mean of each group."""
+    """Return rows by EU and TU for each set and the mean of each group."""
     sets, means = record["ood"]["sets"], record["ood"]["means"]
     found = [("", one["data"], one) for one in sets if not one["group"]]
     for group, mean in means.items():
@@ -331,7 +333,7 @@ def _bounds(share: Record) -> Record:
 
 
 def _class_rows(record: Record) -> list[Record]:
-    """Return the recall and the most frequent wrong class of each class."""
+    """Return the recall and the most frequent error of each class."""
     names, rows = record["classes"], []
     for index, (name, counts) in enumerate(zip(names, record["confusion"], strict=True)):
         wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)

@@ -41,7 +41,7 @@ class Predicted:
 
 
 class _Rows(NamedTuple):
-    """Inputs of the network, and how they are shown."""
+    """Inputs of the network and their texts."""
 
     x: Any
     names: list[str]
@@ -111,7 +111,7 @@ def _read(model: Any, parts: Iterable[Part], chosen: Any) -> _Rows:
 
 
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
-    """Return the cells as text, or as ranges if those of two tables differ."""
+    """Return the cells as text, or as ranges of two tables."""
     frames = [table.frame[columns].astype(object) for table in (tables[0], tables[-1])]
     first, last = (frame.where(frame.notna(), NO_VALUE).to_numpy().tolist() for frame in frames)
     pairs = [zip(*rows, strict=True) for rows in zip(first, last, strict=True)]

@@ -29,7 +29,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def run_command(name: str, found: Any, line: str) -> int:
-    """Run a command and return the exit code; ``line`` is the command line."""
+    """Run a command and return the exit code."""
     match name:  # the modules of the commands import torch
         case "demo":
             from creinn.demo import DemoConfig, run_and_report
@@ -105,7 +105,7 @@ def _print_overview() -> None:
 def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """Print a warning, with file and line if it is not of creinn."""
+    """Print a warning, with its place unless it is of creinn."""
     is_ours = category.__module__.startswith("creinn") or category is UserWarning
     place = "note" if is_ours else f"{filename}:{lineno}: {category.__name__}"
     print(f"{place}: {message}", file=sys.stderr)

@@ -65,12 +65,12 @@ class DataOptions:
     missing: tuple[str, ...] = option(("auto",), "data", MARKS)
     decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
     size: int | None = option(None, "data", "Side of images in pixels.")
-    separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
-    encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
-    comment: str = setting("", "data", "Character that starts a comment, such as #.")
-    strict: bool = setting(False, "data", "Whether an unreadable image is an error.")
+    separator: str = setting("auto", "Character between cells; auto detects , ; tab or |.")
+    encoding: str = setting("auto", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
+    comment: str = setting("", "Character that starts a comment, such as #.")
+    strict: bool = setting(False, "Whether an unreadable image is an error.")
     batch_size: int | None = option(None, "method", "Rows per batch.")
-    device: str = setting("cpu", "training", DEVICE)
+    device: str = setting("cpu", DEVICE)
 
     @property
     def paths(self) -> list[Path]:
@@ -90,52 +90,52 @@ class TrainOptions(DataOptions):
     target: str | None = option(None, "data", "Column of the classes of a table.")
     target_columns: tuple[str, ...] = option((), "data", VOTES)
     drop: tuple[str, ...] = option((), "data", "Columns to leave out, separated by commas.")
-    categorical: tuple[str, ...] = setting((), "data", "Number columns that are categories.")
-    dayfirst: bool | None = setting(None, "data", "Whether 03/04/2021 is in April.")
-    drop_unlabelled: bool = setting(False, "data", UNLABELLED)
-    max_categories: int = setting(100, "data", "Most categories of a column.")
-    max_classes: int | None = setting(None, "data", "Most classes; default 1000.")
-    channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
-    augment: bool = setting(False, "data", "Whether to shift and mirror images.")
+    categorical: tuple[str, ...] = setting((), "Number columns that are categories.")
+    dayfirst: bool | None = setting(None, "Whether 03/04/2021 is in April.")
+    drop_unlabelled: bool = setting(False, UNLABELLED)
+    max_categories: int = setting(100, "Most categories of a column.")
+    max_classes: int | None = setting(None, "Most classes; default 1000.")
+    channels: int = setting(3, "3 for color images, 1 for gray images.")
+    augment: bool = setting(False, "Whether to shift and mirror images.")
     method: MethodName = option("creinn-d", "method", METHOD)
     network: Network | None = option(None, "method", NETWORK)
     finetune: bool = option(False, "method", "Train all layers of the pretrained network.")
     hidden: tuple[int, ...] = option((64, 64), "method", "Widths of hidden layers for tables.")
     members: PositiveInt | None = option(None, "method", "Number of networks in an ensemble.")
-    distance: bool | float | None = setting(None, "method", DISTANCE)
+    distance: bool | float | None = setting(None, DISTANCE)
     from_: Path | None = option(None, "method", FROM)
     coverage: float | None = option(None, "method", COVERAGE)
     max_error: float | None = option(None, "method", MAX_ERROR)
     confidence: float = option(0.95, "method", "Confidence of --max-error.")
     combine: Literal["average", "envelope"] = setting(
-        "average", "method", "Combination of several credal sets."
+        "average", "Combination of several credal sets."
     )
-    mode: Literal["paper", "scaled", "sound"] = setting("paper", "method", MODE)
+    mode: Literal["paper", "scaled", "sound"] = setting("paper", MODE)
     loss: Literal["intersection", "bounds"] = setting(
-        "intersection", "method", "Loss of the intersection probability or of both bounds."
+        "intersection", "Loss of the intersection probability or of both bounds."
     )
     temperature: bool | None = setting(
-        None, "method", "Whether to fit a temperature; default true for creinn-d only."
+        None, "Whether to fit a temperature; default true for creinn-d only."
     )
     stem: Literal["cifar", "imagenet"] = setting(
-        "cifar", "method", "First layers of resnet18, 34 and 50, for small or large images."
+        "cifar", "First layers of a resnet, for small or large images."
     )
-    width: int | None = setting(None, "method", "Channels of the first stage.")
+    width: int | None = setting(None, "Channels of the first stage.")
     epochs: int = option(100, "training", "Most passes over the training data.")
     batch_size: int | None = option(None, "training", BATCH)
     validation_fraction: float | None = option(None, "training", VALIDATION)
     class_weight: Literal["balanced", "none"] = setting(
-        "none", "training", "balanced: all classes have the same total weight."
+        "none", "balanced: all classes have the same total weight."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
-    train: Literal["auto", "all", "radii", "nothing"] = setting("auto", "training", TRAIN)
-    learning_rate: float | None = setting(None, "training", RATE)
+    train: Literal["auto", "all", "radii", "nothing"] = setting("auto", TRAIN)
+    learning_rate: float | None = setting(None, RATE)
     milestones: tuple[int, ...] = setting(
-        (), "training", "Epochs after which the learning rate is divided by ten."
+        (), "Epochs after which the learning rate is divided by ten."
     )
-    patience: int | None = setting(None, "training", PATIENCE)
-    checkpoints: Path | None = setting(None, "training", "Directory of checkpoints to resume from.")
-    progress: bool = setting(True, "output", "Whether to show the progress.")
+    patience: int | None = setting(None, PATIENCE)
+    checkpoints: Path | None = setting(None, "Directory of checkpoints to resume from.")
+    progress: bool = setting(True, "Whether to show the progress.")
     out: Path = option(help="Directory of the model, with all options in train.yaml (required).")
 
 

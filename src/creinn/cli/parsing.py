@@ -31,9 +31,9 @@ def option(default: Any = MISSING, group: str = "output", help: str = "", **kind
     return field(default=default, metadata={"group": group, "help": help, **kind})
 
 
-def setting(default: Any, group: str, help: str) -> Any:
+def setting(default: Any, help: str) -> Any:
     """Define a setting."""
-    return option(default, group, help, setting=True)
+    return option(default, help=help, setting=True)
 
 
 def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
@@ -88,7 +88,7 @@ def check_outputs(command: str, options: Any, report: Path | None = None) -> Non
             raise ValueError(f"{path} is an input of this command. Choose another file.")
         if not options.force and not (is_ours and (path == record or f": {path}\n" in text)):
             found = f"{path} exists and was not written by creinn {command}"
-            raise ValueError(f"{found}. Choose another file or use --force.")
+            raise ValueError(f"{found}. Choose another file, or replace it with --force.")
         print(f"note: {path} exists and will be replaced")
 
 
@@ -103,7 +103,7 @@ class _Setting(argparse.Action):
 
 
 def _parser(kind: type, program: str) -> ArgumentParser:
-    """Return a parser of all options, with a list of the settings at the end of the help."""
+    """Return the parser, with the settings at the end of the help."""
     parser = ArgumentParser(
         prog=program,
         description=inspect.getdoc(kind),

@@ -28,7 +28,7 @@ ADVICE = f"--network {NETWORK} is usually more accurate and faster (pip install 
 
 
 def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
-    """Check the options of a pretrained network, and return its preprocessing."""
+    """Check the options, and return the preprocessing of the network."""
     if options.network != NETWORK:
         if options.finetune:
             raise ValueError(f"--finetune requires --network {NETWORK}.")
@@ -48,7 +48,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
 def learn_features(
     options: "TrainOptions", preprocessing: dict[str, Any]
 ) -> tuple[PreparedData, Extractor]:
-    """Compute the features of all images, or read them from the directory of the model."""
+    """Compute the features of all images, or read those of an earlier call."""
     classes = check_classes(options)
     logits = 1 if len(classes) == 2 else len(classes)
     network: Any = models.efficientnet_lite0(logits, pretrained=True)
@@ -76,13 +76,13 @@ def _compute(
     classes: Sequence[str],
     extract: Extractor,
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the features and labels of all images, and the notes of the reader."""
+    """Return features and labels, and the notes of the reader."""
     rows: list[torch.Tensor] = []
     labels: list[Any] = []
     parts = image_parts(options, preprocessing, classes)
     for part in show_progress(parts, options.progress, "features"):
         if len(part):
-            x = normalize(part.inputs, preprocessing["mean"], preprocessing["std"])
+            x: Any = normalize(part.inputs, preprocessing["mean"], preprocessing["std"])
             rows.append(extract(x))
             labels.append(part.labels)
     about = {"notes": list(part.notes), "unreadable": list(part.unreadable)}
@@ -90,7 +90,7 @@ def _compute(
 
 
 def _digest(path: Path) -> str:
-    """Return a checksum of the names, sizes and times of all images, or of the archive."""
+    """Return a checksum of names, sizes and times of the images or the archive."""
     with open_tree(path) as tree:
         files = [path / name for name in tree.images] if path.is_dir() else [path]
     states = ((file, file.stat()) for file in files)

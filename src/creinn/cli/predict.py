@@ -23,7 +23,7 @@ SEPARATOR = "|"  # of the names in a set of classes
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict the data, write the table in parts, and return the exit code."""
+    """Predict the data and write the table in parts."""
     check_outputs("predict", options)
     model = load(options.model, choose_device(options.device))
     count = 0

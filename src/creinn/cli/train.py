@@ -65,7 +65,7 @@ NEW_MODEL_OPTIONS = {
 
 
 def train(options: TrainOptions) -> int:
-    """Train a model; with torchrun, only the first process prints and writes files."""
+    """Train a model; only the first process prints and writes files."""
     with ExitStack() as stack:
         stack.enter_context(process_group(options.device))
         if rank() > 0:
@@ -115,12 +115,12 @@ def _train(options: TrainOptions) -> int:
         attach_network(model, extractor)
     save(model, options.out, data.classes, data.preprocessing)
     fraction = 0.0 if val_data is None else options.validation_fraction or SIXTH
-    options = replace(options, members=members, validation_fraction=fraction)
-    options = replace(options, patience=config.patience or 0)
+    used: dict[str, Any] = {"members": members, "validation_fraction": fraction}
+    used["patience"] = config.patience or 0
     if histories:
-        rate = config.learning_rate
-        options = replace(options, batch_size=config.batch_size, learning_rate=rate)
-    write_bytes(options.out / OPTIONS, options_yaml("train", options).encode())
+        used |= {"batch_size": config.batch_size, "learning_rate": config.learning_rate}
+    text = options_yaml("train", replace(options, **used))
+    write_bytes(options.out / OPTIONS, text.encode())
     print(f"wrote {options.out}")
     if failure is not None:
         raise failure
@@ -128,7 +128,7 @@ def _train(options: TrainOptions) -> int:
 
 
 def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
-    """Return the options with all defaults, and raise an error if there is a conflict."""
+    """Check the options, and return them with all defaults."""
     given = {e.name.strip("_") for e in fields(options) if getattr(options, e.name) != e.default}
     has_distance, train = method.options.get("distance", False), options.train
     if not method.is_credal and (found := sorted(given & CREDAL_OPTIONS)):
@@ -170,7 +170,7 @@ def train_config(options: TrainOptions) -> TrainConfig:
 
 
 def check_directory(out: Path) -> None:
-    """Raise an error if a model cannot replace the files in the directory."""
+    """Raise an error if other files would be replaced."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file. Give a directory for the model.")
     if (out / CONFIG).exists():
@@ -180,7 +180,7 @@ def check_directory(out: Path) -> None:
 def train_val_split(
     data: PreparedData, options: TrainOptions
 ) -> tuple[PreparedData, PreparedData | None]:
-    """Split the rows into a training set and a validation set, which can be ``None``.
+    """Split the rows into a training set and an optional validation set.
 
     The default fraction is a sixth, or 0 for few rows or if the model is not new and was possibly
     trained on the rows. The training set has at least one row of each class.
@@ -229,7 +229,7 @@ def _fit(
 
 
 def _load(options: TrainOptions) -> tuple[list[CreINN], PreparedData, Extractor | None]:
-    """Load the networks of ``--from``, and the data or the features of a frozen network."""
+    """Load the networks of ``--from``, and the data or their features."""
     if options.from_ is not None:
         return *_load_start(options, options.from_), None
     preprocessing = check_pretrained(options)
@@ -243,7 +243,7 @@ def _load(options: TrainOptions) -> tuple[list[CreINN], PreparedData, Extractor 
 
 
 def _load_start(options: TrainOptions, path: Path) -> tuple[list[CreINN], PreparedData]:
-    """Load a model as credal networks, and the rows for this model."""
+    """Load a model as credal networks, and its data."""
     model = load(path, choose_device(options.device))
     members = members_of(model)
     for member in members:
@@ -295,7 +295,7 @@ def _builder(
 def _check_data(
     options: TrainOptions, data: PreparedData, is_images: bool, is_interval: bool
 ) -> None:
-    """Raise an error if the options do not fit the data."""
+    """Check that the options fit the data."""
     if data.is_interval and not is_interval:
         raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
     if options.augment and not is_images:
@@ -316,7 +316,7 @@ def _print_data(data: PreparedData) -> None:
 
 
 def _print_training(model: Classifier, histories: Sequence[History], keeps_best: bool) -> None:
-    """Print the epochs, temperatures, scales of the distance and widths of the intervals."""
+    """Print the results of the training."""
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
         if keeps_best:
@@ -340,7 +340,7 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
 
 
 def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
-    """Print the measures on the validation rows, and which settings they selected."""
+    """Print the measures on the validation rows."""
     prediction, y = predict_rows(model, data), data.labels
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = f"{round(found['accuracy'] * len(y))} of {pluralize(len(y), 'row')}"

@@ -118,7 +118,7 @@ def explore(
 
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
-    """Convert a group of samples to JSON, with a step for each width."""
+    """Convert a group of samples to JSON."""
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):

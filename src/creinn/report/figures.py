@@ -258,7 +258,7 @@ def _line(
 
 
 def _explain(drawing: "Figure", name: str, x: list[Any]) -> None:
-    """Draw a grey dashed line through ``(x, x)`` with an entry in the legend."""
+    """Draw a dashed line through ``(x, x)`` with an entry in the legend."""
     _line(drawing, name, x, x, FAINT, None, "dash", hoverinfo="skip")
 
 
@@ -282,7 +282,7 @@ def _matrix(
 
 
 def _accuracy_range(values: Numbers) -> list[float]:
-    """Return the limits of an axis of accuracies, which is at least 0.2 wide."""
+    """Return the limits of an axis that is at least 0.2 wide."""
     high = float(values.max())
     low = max(0.0, min(float(values.min()), high - 0.2))
     high = max(high, low + 0.2)
@@ -291,7 +291,7 @@ def _accuracy_range(values: Numbers) -> list[float]:
 
 
 def _add(drawing: "Figure", name: str, points: Any, **options: Any) -> None:
-    """Draw points of shape ``(n, 3)``; a row of NaN interrupts the line."""
+    """Draw points ``(n, 3)``; a row of NaN interrupts the line."""
     a, b, c = as_numpy(points).T
     options["hovertemplate"] = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
     drawing.add_scatterternary(a=a, b=b, c=c, name=name, **options)

@@ -78,7 +78,7 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
 
 
 def _figures(part: Part) -> list["Figure"]:
-    """Return the figures of a part, and check its type."""
+    """Return the figures of a part."""
     if isinstance(part, Side):
         return [figure for one in part.parts for figure in _figures(one)]
     if not isinstance(part, str) and not hasattr(part, "to_plotly_json"):
@@ -87,7 +87,7 @@ def _figures(part: Part) -> list["Figure"]:
 
 
 def _legend(figures: Sequence["Figure"]) -> dict[str, Any]:
-    """Return a trace for each name, if a legend is necessary."""
+    """Return a trace for each name of the legend."""
     found: dict[str, Any] = {}
     for trace in (trace for figure in figures for trace in figure.data if trace.name):
         found.setdefault(trace.name, trace)

@@ -100,7 +100,7 @@ def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
 
 
 def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Return the column names, the cells as text and which columns are numeric."""
+    """Return the columns, the cells as text and which columns are numeric."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         raise ValueError("A table needs at least one row and one column.")

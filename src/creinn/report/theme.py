@@ -26,12 +26,12 @@ _TEMPLATES.globals["log"] = math.log
 
 
 def color(index: int) -> str:
-    """Return the color with this index; the palette is repeated."""
+    """Return a color of the palette, which is repeated."""
     return PALETTE[index % len(PALETTE)]
 
 
 def translucent(shade: str, opacity: float) -> str:
-    """Return a color of the palette with the given opacity."""
+    """Return a color with the given opacity."""
     return f"rgba{(*bytes.fromhex(shade[1:]), opacity)}"
 
 
