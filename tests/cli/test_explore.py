@@ -37,6 +37,10 @@ def assert_step(step, prediction, tolerance=2e-5):
     np.testing.assert_allclose(step["EU"], prediction.epistemic, atol=1e-4)
 
 
+def widths_of(group):
+    return [float(step["said"].split()[0]) for step in group["steps"]]
+
+
 def test_rows_match_files(run, explored, model, wine, foreign, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_ROWS", 8)  # many parts
     inside, outside = explored(model, wine[1], "--ood", foreign, "--batch-size", 4)
@@ -89,13 +93,7 @@ def test_points_are_widened_by_standard_deviations(explored, interval_model, win
     assert gapped["names"] == ["row 4"]
     assert len(gapped["steps"]) == 1
     assert gapped["cells"][0][0] == NO_VALUE
-    assert [step["said"].split()[0] for step in complete["steps"]] == [
-        "0",
-        "0.1",
-        "0.2",
-        "0.5",
-        "1",
-    ]
+    assert widths_of(complete) == [0, 0.1, 0.2, 0.5, 1]
     assert complete["own"] == 0
     model = load(interval_model)
     columns = model.preprocessing["columns"]
@@ -117,7 +115,7 @@ def test_measured_intervals_are_scaled(explored, interval_model, wine, tmp_path)
         moved[numbers] += sign * 0.05 * frame[numbers].std()
         moved.to_csv(tmp_path / f"{side}.csv", index=False)
     (group,) = explored(interval_model, "--lower lower.csv --upper upper.csv")
-    assert [step["said"].split()[0] for step in group["steps"]] == ["0", "0.5", "1", "1.5", "2"]
+    assert widths_of(group) == [0, 0.5, 1, 1.5, 2]
     assert group["own"] == 2
     low, high = (pd.read_csv(tmp_path / f"{side}.csv").alcohol[0] for side in ("lower", "upper"))
     assert [float(number) for number in group["cells"][0][0].split(" to ")] == pytest.approx(
@@ -157,13 +155,7 @@ def test_images_are_widened_within_unit_interval(run, explored, tmp_path, monkey
         shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))))
         np.testing.assert_array_equal(shown, image.permute(1, 2, 0))
     x, about = images.float() / 255, load(tmp_path / "m").preprocessing
-    assert [step["said"].split()[0] for step in group["steps"]] == [
-        "0",
-        "0.02",
-        "0.05",
-        "0.1",
-        "0.2",
-    ]
+    assert widths_of(group) == [0, 0.02, 0.05, 0.1, 0.2]
     for width, found in zip((0.02, 0.05, 0.1, 0.2), asked[-4:], strict=True):
         pixels = Interval((x - width / 2).clamp(0, 1), (x + width / 2).clamp(0, 1))
         expected = normalize(pixels, about["mean"], about["std"])

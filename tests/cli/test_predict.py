@@ -21,19 +21,8 @@ def test_columns_by_hand():
         torch.tensor([[0.4, 0.5, 0.7], [0.9, 0.2, 0.1]]),
     )
     table = prediction_table(prediction, ["a", "b", "c"], {"row": [1, 2]})
-    assert list(table.columns) == [
-        *(
-            "row",
-            "label",
-            "probability_a",
-            "lower_a",
-            "upper_a",
-            "probability_b",
-            "lower_b",
-            "upper_b",
-        ),
-        *("probability_c", "lower_c", "upper_c", "AU", "EU", "TU", "set"),
-    ]
+    of_classes = [f"{what}_{k}" for k in "abc" for what in ("probability", "lower", "upper")]
+    assert list(table.columns) == ["row", "label", *of_classes, "AU", "EU", "TU", "set"]
     np.testing.assert_allclose(
         table.filter(like="probability_"), prediction.intersection, atol=1e-6
     )
@@ -62,10 +51,8 @@ def test_round_trip(run, model, wine, tmp_path):
     assert (lower <= upper).all()
     assert (lower.sum(1) <= 1 + 1e-5).all()
     assert (upper.sum(1) >= 1 - 1e-5).all()
-    assert all(
-        label in names.split("|")
-        for label, names in zip(predicted.label, predicted.set, strict=True)
-    )
+    pairs = zip(predicted.label, predicted.set, strict=True)
+    assert all(label in names.split("|") for label, names in pairs)
     options = yaml.safe_load((tmp_path / "p.yaml").read_text())
     assert options["rule"] == "maximality"
     assert options["model"] == str(model)
@@ -73,16 +60,7 @@ def test_round_trip(run, model, wine, tmp_path):
 
 def test_rule_and_batch_size(run, model, wine, tmp_path):
     for rule in ("maximality", "e-admissibility"):
-        run.ok(
-            "predict",
-            model,
-            wine[1],
-            "--out",
-            tmp_path / f"{rule}.csv",
-            "--rule",
-            rule,
-            "--batch-size 7",
-        )
+        run.ok("predict", model, wine[1], f"--out {rule}.csv --rule {rule} --batch-size 7")
     wide, narrow = (
         pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("maximality", "e-admissibility")
     )
@@ -130,12 +108,8 @@ def test_invalid_model_directories(run, model, wine, tmp_path, place):
     done = run("predict", folder, wine[1], "--out p.csv")
     assert done.code == 1
     assert done.err.count("\n") == 1
-    expected = {
-        "absent": "There is no saved model in",
-        "empty": "There is no saved model in",
-        "foreign": "is not part of a model",
-        "truncated": "is truncated",
-    }
+    expected = dict.fromkeys(("absent", "empty"), "no saved model in")
+    expected |= {"foreign": "not part of a model", "truncated": "truncated"}
     assert expected[place] in done.err
 
 
@@ -145,12 +119,8 @@ def test_unwritable_output(run, model, wine, tmp_path):
 
 
 def contents(*folders):
-    return {
-        path: path.read_bytes()
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    paths = [path for folder in folders for path in folder.rglob("*")]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
 
 
 def test_inputs_and_model_are_never_overwritten(run, model, wine, tmp_path):

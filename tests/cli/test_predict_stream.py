@@ -148,17 +148,8 @@ def test_killed_process_leaves_no_partial_output(model, wine, tmp_path):
     (tmp_path / "t.csv").write_text(header + "".join(rows) * 2000)  # several seconds' work
     out, unfinished = tmp_path / "p.csv", tmp_path / "p.csv.tmp"
     out.write_text("before")
-    command = [
-        sys.executable,
-        "-m",
-        "creinn",
-        "predict",
-        model,
-        tmp_path / "t.csv",
-        "--out",
-        out,
-        "--force",
-    ]
+    predict = [sys.executable, "-m", "creinn", "predict"]
+    command = [*predict, model, tmp_path / "t.csv", "--out", out, "--force"]
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
     while not (unfinished.exists() and unfinished.stat().st_size):
         assert process.poll() is None

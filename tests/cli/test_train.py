@@ -65,11 +65,8 @@ def test_output_and_files(run, table, tmp_path):
     config = read_config(out)
     assert config["classes"] == ["0", "1", "2"]
     assert [c["name"] for c in config["preprocessing"]["columns"]] == ["size", "colour"]
-    assert sorted(path.name for path in out.iterdir()) == [
-        "config.json",
-        "model.safetensors",
-        "train.yaml",
-    ]
+    files = {path.name for path in out.iterdir()}
+    assert files == {"config.json", "model.safetensors", "train.yaml"}
     options = yaml.safe_load((out / "train.yaml").read_text())
     assert options["members"] == 1
     assert options["learning_rate"] == 0.001
@@ -136,23 +133,15 @@ def test_default_is_the_recommended_form(run, wine, tmp_path):
     arguments = ("train", wine[0], "--target kind", FEW)
     done = run(*arguments, "--out m")
     model = load(tmp_path / "m")
-    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (
-        False,
-        True,
-        "paper",
-        False,
-    )
+    found = (model.is_interval, model.distance, model.mode, model.logit_norm)
+    assert found == (False, True, "paper", False)
     assert f"scale of the distance: {float(model.distance_radius.scale):.3g}\n" in done.out
     assert f"temperature: {float(model.temperature.value):.3g}\n" in done.out
     assert float(model.temperature.value) != 1
     assert "width" not in done.out
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
-    assert (kept["method"], kept["distance"], kept["train"], kept["from"]) == (
-        "creinn-d",
-        True,
-        "all",
-        None,
-    )
+    expected = {"method": "creinn-d", "distance": True, "train": "all", "from": None}
+    assert kept.items() >= expected.items()
 
 
 def test_options_of_credal_methods(run, wine, tmp_path):
@@ -238,10 +227,8 @@ def test_default_validation_split(run, wine, tmp_path):
     x, y = apart.inputs, apart.labels
     assert (len(y), len(trained.labels)) == (21, 103)
     sets = model.predict(x)
-    sizes, covered = (
-        sets.classes("maximality").sum(1),
-        sets.classes("maximality")[torch.arange(21), y],
-    )
+    classes = sets.classes("maximality")
+    sizes, covered = classes.sum(1), classes[torch.arange(21), y]
     loss = -sets.intersection[torch.arange(21), y].log().mean()
     assert f"validation accuracy {(sets.label == y).double().mean():.4f} (" in done.out
     assert f"validation log loss {loss:.4f}\n" in done.out

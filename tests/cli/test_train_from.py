@@ -73,18 +73,8 @@ def test_saved_options_reproduce_model(run, ordinary, wine, tmp_path):
 
 @pytest.mark.parametrize("method", ["creinn", "creinn-d"])
 def test_only_radii_are_trained(run, ordinary, wine, tmp_path, method):
-    done = run.ok(
-        "train",
-        wine[0],
-        "--from",
-        ordinary,
-        "--method",
-        method,
-        "--set train=radii",
-        FEW,
-        "--out",
-        tmp_path,
-    )
+    options = f"--method {method} --set train=radii {FEW}"
+    done = run.ok("train", wine[0], "--from", ordinary, options, "--out", tmp_path)
     assert "trained 1 network, epochs: 3" in done.out
     before, after = load(ordinary), load(tmp_path)
     assert after.is_interval
