@@ -152,10 +152,11 @@ class SyncTimer:
     def is_due(self) -> bool:
         """Return whether to synchronize after this step."""
         self._steps += 1
-        seconds = time.perf_counter() - self._last
-        if seconds <= SYNC_SECONDS if world_size() == 1 else self._steps < self._interval:
+        seconds, has_group = time.perf_counter() - self._last, world_size() > 1
+        is_early = self._steps < self._interval if has_group else seconds <= SYNC_SECONDS
+        if is_early:
             return False
-        if world_size() > 1:
+        if has_group:
             interval = max(1, int(self._steps * SYNC_SECONDS / seconds)) if rank() == 0 else 0
             message = torch.tensor([interval, self._interrupts], device=self._device)
             self._interval, interrupts = all_sum(message).tolist()

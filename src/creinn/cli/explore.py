@@ -56,8 +56,8 @@ def explorer_samples(
 ) -> Iterator[Samples]:
     """Yield at most ``most`` samples of the data, in one or two groups.
 
-    Samples with missing values are separate, because they have no widths. ``outside`` is ``None`` if
-    it is unknown whether the data are out of distribution.
+    Samples with missing values are separate, because they have no widths. ``outside`` is whether
+    the data are out of distribution, or ``None`` if unknown.
     """
     chosen = choose_samples(data.prediction.total, most)
     rows = _read(model, data.parts, chosen)
