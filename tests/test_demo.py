@@ -77,10 +77,8 @@ def test_all_models_are_measured(demo_result):
     parameters = demo_result.parameters
     assert parameters["Deep Ensemble"] == 2 * parameters["SNN"]
     assert parameters["CreINN-D"] == parameters["SNN"]
-    assert {model: len(rows) for model, rows in demo_result.histories.items()} == {
-        "SNN": 2,
-        "CreINN": 2,
-    }
+    epochs = {model: len(rows) for model, rows in demo_result.histories.items()}
+    assert epochs == {"SNN": 2, "CreINN": 2}
     assert demo_result.radii.shape[0] == 8
 
 
@@ -150,19 +148,7 @@ def test_command_writes_report_and_numbers(tmp_path, monkeypatch, capsys, demo_r
     given = []
     monkeypatch.setattr(demo, "run_demo", lambda config: given.append(config) or demo_result)
     out = tmp_path / "demo"
-    arguments = [
-        "demo",
-        "--members",
-        "2",
-        "--epochs",
-        "7",
-        "--seed",
-        "3",
-        "--jobs",
-        "1",
-        "--no-progress",
-        "--out",
-    ]
+    arguments = shlex.split("demo --members 2 --epochs 7 --seed 3 --jobs 1 --no-progress --out")
     assert main([*arguments, str(out)]) == 0
     assert given == [DemoConfig(members=2, epochs=7, seed=3, jobs=1, progress=False)]
     files = sorted(path.name for path in out.iterdir())

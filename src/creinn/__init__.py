@@ -1,7 +1,6 @@
 """Credal-set interval neural networks: classification with honest uncertainty.
 
-The public names are imported at the first use, so that ``import creinn`` and the help of the
-command line do not load torch.
+Public names are imported at the first use, so ``import creinn`` and the help do not load torch.
 """
 
 from importlib import import_module
@@ -29,7 +28,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     # intervals, layers, networks
-    "Interval": "creinn.nn.functional",  # which lets torch's functions take it
+    "Interval": "creinn.nn.functional",  # registers the functions of torch
     "nn": "creinn.nn",
     "relative": "creinn.nn.relative",
     "project_": "creinn.nn.affine",
@@ -42,7 +41,7 @@ _HOME = {
     "CreINN": "creinn.classifier.creinn",
     "Ensemble": "creinn.classifier.credal",
     "baselines": "creinn.baselines",
-    # training, saving, looking inside
+    # training, saving, inspection
     "TrainConfig": "creinn.training.config",
     "fit": "creinn.training.loop",
     "save": "creinn.saving",
@@ -55,7 +54,8 @@ _HOME = {
     # data and evaluation
     "data": "creinn.data",
     "evaluation": "creinn.evaluation",
-}  # name: the module that defines it, or that it is
+}
+"""The module that defines each name, or that it is."""
 
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",

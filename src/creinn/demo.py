@@ -1,21 +1,23 @@
 """The demo: six classifiers of handwritten digits, compared on one page.
 
-The classifiers have the same architecture and are trained on the digits 0 to 7. A CreINN-D is a
-trained SNN with a distance. The ensembles of CreINNs have half as many members as the Deep
-Ensemble, so the number of parameters is about the same for the paper's form (Section "Ensemble
-strategy"). The out-of-distribution images are not used to choose any of the settings.
+All have the same architecture and are trained on the digits 0 to 7. A CreINN-D is a trained SNN
+with a distance. The ensembles of CreINNs have half as many members as the Deep Ensemble, so the
+number of parameters is about the same for the paper's form (Section "Ensemble strategy"). The
+out-of-distribution images are not used to choose any of the settings.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import joblib
+import numpy as np
 import torch
 from markupsafe import Markup
 from sklearn.datasets import load_digits, load_sample_images
@@ -32,6 +34,7 @@ from creinn.evaluation import summary
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
+from creinn.numerics import check_integers
 from creinn.report.explorer import sample_limit
 from creinn.report.provenance import provenance, provenance_rows
 from creinn.report.tables import Cell, MeanStd
@@ -40,12 +43,10 @@ from creinn.training import TrainConfig, fit
 from creinn.training.loop import derived_seed
 
 ENSEMBLES = {"SNN": "Deep Ensemble", "CreINN": "CreINN ensemble", "CreINN-D": "CreINN-D ensemble"}
-"""Names of the single networks and of their ensembles."""
-
 NAMES = tuple(name for pair in ENSEMBLES.items() for name in pair)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
 SECONDARY = ("parameters", "AUARC", "AUPRC", "classes in the set, test digits")
-"""Start of the measures that are not in the first table of the page."""
+"""Start of the measures that are only in the second table."""
 
 RULE = "maximality"
 KNOWN = 8  # digits below this number are known classes
@@ -70,13 +71,12 @@ class DemoConfig:
     learning_rate: float = 0.003
 
     def __post_init__(self) -> None:
-        for name in ("members", "epochs", "jobs", "width"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+        names = ("members", "epochs", "jobs", "width")
+        check_integers(**{name: getattr(self, name) for name in names})
 
 
 class Trained(NamedTuple):
-    """A trained network: its predictions by group, and what the page shows of it."""
+    """Predictions of a network by group, and what the page shows."""
 
     predictions: Mapping[str, Any]
     history: Sequence[Numbers]
@@ -86,7 +86,7 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Results; mappings are by the names of :data:`NAMES`, then of :data:`GROUPS`."""
+    """Results by the names of :data:`NAMES`, then of :data:`GROUPS`."""
 
     config: DemoConfig
     sizes: Mapping[str, int]  # numbers of images
@@ -105,7 +105,7 @@ class DemoResult:
         return {name: value for name, value in settings.items() if name != "progress"}
 
     def table(self, complete: bool = True) -> list[dict[str, Cell]]:
-        """Return one row for each measure; single networks have a mean and a deviation."""
+        """Return one row for each measure."""
         rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
         for measure in self.runs["SNN"][0]:
             row: dict[str, Cell] = {"measure": measure}
@@ -116,7 +116,7 @@ class DemoResult:
         return [row for row in rows if complete or not str(row["measure"]).startswith(SECONDARY)]
 
     def curves(self) -> dict[str, dict[str, Any]]:
-        """Return the accuracy-rejection curves on the test digits, by model and measure."""
+        """Return the accuracy-rejection curves by model and measure."""
         labels, curves = self.data[TEST].labels, {}
         for model, predictions in self.predictions.items():
             found = summary.rejection(predictions[TEST], labels)
@@ -125,37 +125,36 @@ class DemoResult:
 
 
 def measures_of(model: str) -> list[str]:
-    """Return the uncertainties of a model; a single network has no epistemic one."""
+    """Return the uncertainties of a model; an SNN has no epistemic one."""
     return [measure for measure in MEASURES if not (model == "SNN" and measure == "epistemic")]
 
 
 def read_data(seed: int) -> tuple[Dataset, dict[str, Dataset]]:
-    """Return the training images and the images of each group, of 8 by 8 pixels."""
+    """Return the training images and those of each group."""
     digits = load_digits()
     pixels = torch.from_numpy((digits.images * 255 / 16).round()).to(torch.uint8)[:, None]
     labels = torch.from_numpy(digits.target).long()
     images = Dataset("digits", pixels, labels, tuple("0123456789"))
-    near = images.take((labels >= KNOWN).nonzero().flatten())
-    chosen = labels < KNOWN
-    known = Dataset("digits", pixels[chosen], labels[chosen], images.classes[:KNOWN])
+    near, known = (images.take(mask.nonzero()[:, 0]) for mask in (labels >= KNOWN, labels < KNOWN))
+    known = replace(known, classes=images.classes[:KNOWN])
     train, test = data.split(known, TRAIN_SHARE, seed)
     far = data.subset(photograph_patches(), len(near), seed)
     return train, {TEST: test, NEAR: near, FAR: far}
 
 
 def photograph_patches() -> Dataset:
-    """Return all patches of the two photographs of scikit-learn, which do not overlap."""
-    photographs = map(torch.tensor, load_sample_images().images)
-    blocks = [photograph.unfold(0, 8, 8).unfold(1, 8, 8) for photograph in photographs]
-    patches = torch.cat([block.flatten(0, 1) for block in blocks])
+    """Return patches of the two photographs of scikit-learn."""
+    from PIL import Image
+
+    greys = (np.array(Image.fromarray(photo).convert("L")) for photo in load_sample_images().images)
+    blocks = [torch.from_numpy(grey).unfold(0, 8, 8).unfold(1, 8, 8) for grey in greys]
+    patches = torch.cat([block.reshape(-1, 1, 8, 8) for block in blocks])
     labels = torch.zeros(len(patches), dtype=torch.long)
-    red, green, blue = patches.int().unbind(1)
-    grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16  # as in Pillow
-    return Dataset(FAR, grey.to(torch.uint8).unsqueeze(1), labels, ("photograph",))
+    return Dataset(FAR, patches, labels, ("photograph",))
 
 
 def run_demo(config: DemoConfig) -> DemoResult:
-    """Train and evaluate all classifiers; the number of processes does not change the results."""
+    """Train and evaluate all classifiers."""
     started = perf_counter()
     train, groups = read_data(config.seed)
     part, validation = data.split(train, 1 - VALIDATION, config.seed)
@@ -164,9 +163,8 @@ def run_demo(config: DemoConfig) -> DemoResult:
     tasks = [("CreINN", i) for i in range(config.members)]
     tasks += [("SNN", i) for i in range(2 * config.members)]
     call = joblib.delayed(train_network)
-    outputs = joblib.Parallel(config.jobs, return_as="generator", batch_size=1)(
-        call(name, i, config, part, validation, groups) for name, i in tasks
-    )
+    parallel = joblib.Parallel(config.jobs, return_as="generator", batch_size=1)
+    outputs = parallel(call(name, i, config, part, validation, groups) for name, i in tasks)
     shown = tqdm(outputs, "demo", len(tasks), unit="network", disable=not config.progress)
     found = list(shown)
     trained = {name: [of[name] for of in found if name in of] for name in ENSEMBLES}
@@ -175,23 +173,16 @@ def run_demo(config: DemoConfig) -> DemoResult:
         own = [member.predictions for member in members]
         average: Any = Predictive.pool if name == "SNN" else CredalSet.average
         joint = {group: average([found[group] for found in own]) for group in GROUPS}
-        for model, all_of, networks in (
-            (name, own, members[:1]),
-            (ENSEMBLES[name], [joint], members),
-        ):
+        for model, all_of in ((name, own), (ENSEMBLES[name], [joint])):
             predictions[model] = all_of[0]
             runs[model] = [numbers_of(model, found, groups[TEST].labels) for found in all_of]
-            parameters[model] = sum(network.parameters for network in networks)
+        parameters[name] = members[0].parameters
+        parameters[ENSEMBLES[name]] = len(members) * members[0].parameters
+    sizes = {name: len(of) for name, of in parts.items()}
+    histories = {name: trained[name][0].history for name in ("SNN", "CreINN")}
+    radii, seconds = trained["CreINN"][0].radii, perf_counter() - started
     return DemoResult(
-        config,
-        {name: len(of) for name, of in parts.items()},
-        groups,
-        predictions,
-        runs,
-        parameters,
-        {name: trained[name][0].history for name in ("SNN", "CreINN")},
-        trained["CreINN"][0].radii,
-        perf_counter() - started,
+        config, sizes, groups, predictions, runs, parameters, histories, radii, seconds
     )
 
 
@@ -203,7 +194,7 @@ def train_network(
     validation: Dataset,
     groups: Mapping[str, Dataset],
 ) -> dict[str, Trained]:
-    """Train one network and predict all groups; the first SNNs also become CreINN-Ds."""
+    """Train a network and predict all groups; the first SNNs also become CreINN-Ds."""
     shape = {"num_classes": KNOWN, "in_channels": 1, "width": config.width}
     seed = 1000 * config.seed + index
     how = TrainConfig(
@@ -216,7 +207,7 @@ def train_network(
     )
     train_data, val_data = ((images.scaled(), images.labels) for images in (train, validation))
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # fastest for small networks; the number of cores changes no result
+    torch.set_num_threads(1)  # fastest for small networks
     try:
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(seed, 0))
@@ -243,17 +234,16 @@ def _trained(model: Any, groups: Mapping[str, Dataset], history: Sequence[Any]) 
 
 
 def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Numbers:
-    """Return the numbers of the table for one model, or ``None`` if not defined."""
+    """Return the measures of a model, with ``None`` if not defined."""
     test = predictions[TEST]
     numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}
     curves = summary.rejection(test, labels)
     numbers |= {f"AUARC, {short}": curves[measure].area for measure, short in MEASURES.items()}
     for group in (NEAR, FAR):
         detected = summary.detection(test, predictions[group])
-        for quantity in ("auroc", "auprc"):
-            for measure in ("epistemic", "total"):
-                name = f"{quantity.upper()} {group}, {MEASURES[measure]}"
-                numbers[name] = getattr(detected[measure], quantity)
+        for quantity, measure in product(("auroc", "auprc"), ("epistemic", "total")):
+            name = f"{quantity.upper()} {group}, {MEASURES[measure]}"
+            numbers[name] = getattr(detected[measure], quantity)
     if "epistemic" not in measures_of(model):
         numbers |= {name: None for name in numbers if name.endswith("EU")}
     numbers = {name: value and round(value, 6) for name, value in numbers.items()}
@@ -264,15 +254,16 @@ def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Nu
 
 
 def run_and_report(config: DemoConfig, out: Path, command: str) -> int:
-    """Run the demo, print its table, and write ``report.html`` and ``results.json``."""
+    """Run the demo, print its table, and write the files."""
     for name in ("PIL", "plotly"):
         if find_spec(name) is None:
             raise ImportError(f"The demo requires {name}: pip install creinn[report]")
     result = run_demo(config)
     print(report.text_table(result.table()))
-    origin, seconds = provenance(command), round(result.seconds, 1)
+    origin = provenance(command)
     record = {**origin, "settings": result.settings, "images": result.sizes}
-    record |= {"parameters": result.parameters, "runs": result.runs, "seconds": seconds}
+    record |= {"parameters": result.parameters, "runs": result.runs}
+    record["seconds"] = round(result.seconds, 1)
     text = json.dumps(record, indent=2, allow_nan=False)
     write_bytes(out / "results.json", f"{text}\n".encode())
     page = write_demo_page(out / "report.html", result, origin)
@@ -281,7 +272,7 @@ def run_and_report(config: DemoConfig, out: Path, command: str) -> int:
 
 
 def write_demo_page(path: Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
-    """Write the page; ``origin`` is of :func:`creinn.report.provenance.provenance`."""
+    """Write the page; ``origin`` is the result of :func:`provenance`."""
     text = texts("demo.txt", sizes=result.sizes, rule=RULE, **result.settings)
     settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
     seconds = f"{result.seconds:.0f} s for training, prediction and evaluation"
@@ -314,7 +305,7 @@ def write_demo_page(path: Path, result: DemoResult, origin: Mapping[str, Any]) -
 
 
 def _triangles(result: DemoResult) -> report.Side:
-    """Draw the credal sets of four images by their rank in epistemic uncertainty."""
+    """Draw the credal sets of four images."""
     chosen = {
         "Test digit with median EU": (TEST, 0.5),
         "Test digit with the greatest EU": (TEST, 1),
@@ -336,7 +327,7 @@ def _triangles(result: DemoResult) -> report.Side:
 
 
 def _gallery(result: DemoResult) -> list[Markup]:
-    """Return the images of each group with the highest and the lowest total uncertainty."""
+    """Return the most and least certain images of each group."""
     model, rows = "CreINN-D ensemble", []
     for group, found in result.predictions[model].items():
         order = found.total.argsort(stable=True)
@@ -348,27 +339,24 @@ def _gallery(result: DemoResult) -> list[Markup]:
 
 
 def _explorer(result: DemoResult) -> Markup:
-    samples = []
+    samples, most = [], sample_limit(KNOWN, len(GROUPS))
     for group, found in result.predictions["CreINN-D ensemble"].items():
-        images, most = result.data[group], sample_limit(KNOWN, len(GROUPS))
+        images = result.data[group]
         chosen = torch.from_numpy(report.choose_samples(found.total, most))
-        one = report.Samples(
-            group,
-            found[chosen],
-            [f"image {number + 1}" for number in chosen.tolist()],
-            rows=len(images),
-            labels=images.labels[chosen] if group == TEST else None,
-            outside=group != TEST,
-            images=images.inputs[chosen],
+        names = [f"image {number + 1}" for number in chosen.tolist()]
+        labels = images.labels[chosen] if group == TEST else None
+        shown: dict[str, Any] = {"labels": labels, "images": images.inputs[chosen]}
+        is_ood = group != TEST
+        samples.append(
+            report.Samples(group, found[chosen], names, len(images), outside=is_ood, **shown)
         )
-        samples.append(one)
     return report.explore(samples, result.data[TEST].classes, rule=RULE)
 
 
 def _images(
     result: DemoResult, model: str, group: str, chosen: Any, title: str, has_bars: bool = False
 ) -> Markup:
-    """Return a heading, and images with the predictions of a model."""
+    """Return a heading and images with the predictions of a model."""
     images, captions, bars = result.data[group], [], []
     for i in chosen:
         found, truth = result.predictions[model][group][i], images.labels[i]

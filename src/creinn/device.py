@@ -10,8 +10,7 @@ from creinn.distributed import rank, world_size
 def choose_device(name: str) -> torch.device:
     """Return the torch device ``name``; ``"auto"`` is a GPU if there is one.
 
-    In a process group ``"cuda"`` is the GPU of this process, ``cuda:LOCAL_RANK``, which then also
-    sends the messages.
+    In a process group ``"cuda"`` is the GPU ``cuda:LOCAL_RANK``, which also sends the messages.
 
     Raises:
         ValueError: If the device cannot be used.
@@ -19,19 +18,18 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         has_mps = torch.backends.mps.is_available()
         name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
-    if name == "cuda" and world_size() > 1:
+    has_group = world_size() > 1
+    if name == "cuda" and has_group:
         name = f"cuda:{os.environ.get('LOCAL_RANK', rank() % torch.cuda.device_count())}"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'."
-        ) from error
-    if world_size() > 1 and device.type == "cuda":
+        found = f"The device {name!r} cannot be used: {str(error).splitlines()[0]}"
+        raise ValueError(f"{found} Choose 'cpu' or 'auto'.") from error
+    if has_group and device.type == "cuda":
         torch.cuda.set_device(device)
-    elif world_size() > 1 and torch.distributed.get_backend() == "nccl":
-        advice = "Use the backend gloo, or device='auto'"
-        raise ValueError(f"The backend nccl needs a GPU, but the device is {device}. {advice}.")
+    elif has_group and torch.distributed.get_backend() == "nccl":
+        found = f"The backend nccl needs a GPU, but the device is {device}"
+        raise ValueError(f"{found}. Use the backend gloo, or device='auto'.")
     return device

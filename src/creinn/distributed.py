@@ -1,6 +1,6 @@
-"""Functions for several processes, based on ``torch.distributed``.
+"""Functions for the processes of the default group of ``torch.distributed``.
 
-The functions use the default process group. Without a group, there is one process.
+Without a group, there is one process.
 """
 
 import os
@@ -23,7 +23,7 @@ if dist.is_available():
     import torch.distributed.nn.functional
 
 T = TypeVar("T")
-SYNC_SECONDS = 0.5  # the time between two synchronizations of the host with the device
+SYNC_SECONDS = 0.5  # between two synchronizations of the host with the device
 _SINGLE_PROCESS = ContextVar("single_process", default=False)
 _LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
 
@@ -51,9 +51,9 @@ def single_process() -> Iterator[None]:
 
 @contextmanager
 def process_group(device: str = "cpu") -> Iterator[None]:
-    """Join the process group of torchrun, if there is one, and leave it on exit.
+    """Join the process group of torchrun, if any, and leave it on exit.
 
-    The backend is nccl on GPUs and gloo on CPUs. If there is already a group, it is used.
+    The backend is nccl on GPUs and gloo on CPUs. An existing group is used as it is.
     """
     if "WORLD_SIZE" not in os.environ or not dist.is_available() or dist.is_initialized():
         yield
@@ -78,7 +78,7 @@ def all_sum(tensor: Tensor) -> Tensor:
 
 
 def gather(value: T) -> list[T]:
-    """Return the values of all processes by rank; the values must support pickle."""
+    """Return the values of all processes by rank, which must support pickle."""
     values: list[Any] = [value] * world_size()
     if world_size() > 1:
         dist.all_gather_object(values, value)
@@ -117,22 +117,26 @@ def check_equal(given: dict[str, Any]) -> None:
     first, *others = gather(given)
     for number, other in enumerate(others, 1):
         if names := [name for name, value in first.items() if other[name] != value]:
+            found = f"Process {number} was given another {names[0]} than process 0"
             raise ValueError(
-                f"Process {number} was given another {names[0]} than process 0. Give every process "
-                "the same model, data and settings; fit divides the batches."
+                f"{found}. Use the same model, data and settings; fit divides batches."
             )
 
 
 class SyncTimer:
     """Choose the steps in which the host waits for the device, about two per second.
 
-    If there are several processes, Ctrl-C stops all of them at the next of these steps.
+    Ctrl-C stops all of several processes at the next of these steps.
     """
 
+    _handler: Any = None
+    _has_stopped = False
+    _interrupts = 0
+    _interval = 1  # in steps, the same in all processes
+    _steps = 0  # since the last synchronization
+
     def __init__(self, device: torch.device) -> None:
-        self._device, self._last, self._steps, self._interval = device, time.perf_counter(), 0, 1
-        self._interrupts, self._has_stopped = 0, False
-        self._handler: Any = None
+        self._device, self._last = device, time.perf_counter()
 
     def __enter__(self) -> "SyncTimer":
         if world_size() > 1 and threading.current_thread() is threading.main_thread():
@@ -143,25 +147,26 @@ class SyncTimer:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
         if self._interrupts and not self._has_stopped and error[0] is None:
-            raise KeyboardInterrupt  # it was received after the last step
+            raise KeyboardInterrupt  # received after the last step
 
     def _interrupt(self, *_: Any) -> None:
-        self._interrupts += 1  # one from the terminal and one from torchrun
-        if self._interrupts > 2:
+        self._interrupts += 1
+        if self._interrupts > 2:  # one from the terminal and one from torchrun
             raise KeyboardInterrupt
 
     def is_due(self) -> bool:
         """Return whether to synchronize after this step."""
         self._steps += 1
-        seconds = time.perf_counter() - self._last
-        if seconds <= SYNC_SECONDS if world_size() == 1 else self._steps < self._interval:
+        seconds, has_group = time.perf_counter() - self._last, world_size() > 1
+        is_early = self._steps < self._interval if has_group else seconds <= SYNC_SECONDS
+        if is_early:
             return False
-        if world_size() > 1:
+        if has_group:
             interval = max(1, int(self._steps * SYNC_SECONDS / seconds)) if rank() == 0 else 0
             message = torch.tensor([interval, self._interrupts], device=self._device)
             self._interval, interrupts = all_sum(message).tolist()
-            self._has_stopped = interrupts > 0
             if interrupts:
+                self._has_stopped = True
                 raise KeyboardInterrupt
         self._last, self._steps = time.perf_counter(), 0
         return True
@@ -176,10 +181,8 @@ def report_lost_processes(can_resume: bool) -> Iterator[None]:
         is_known = any(sign in str(error).lower() for sign in _LOST)
         if world_size() == 1 or not (isinstance(error, dist.DistError) or is_known):
             raise
-        again = "Start all processes again: training resumes from the last checkpoint."
+        found = f"Process {rank()} of {world_size()} lost the connection to another process"
+        again = "Start all processes again to resume from the last checkpoint."
         advice = again if can_resume else "Set a directory for checkpoints to be able to resume."
         reason = str(error).splitlines()[0].split(". ")[0]
-        raise ConnectionError(
-            f"Process {rank()} of {world_size()} lost the connection to another process, which "
-            f"ended or cannot be reached. {advice} ({reason})"
-        ) from error
+        raise ConnectionError(f"{found}. {advice} ({reason})") from error

@@ -1,7 +1,7 @@
 """Atomic files: bytes, and tensors with a JSON header.
 
 A file is written to a temporary name and then renamed, so an interruption leaves either the old
-file or the new one. Tensors are stored in the safetensors format, which contains no code.
+file or the new one. The format of tensors is safetensors, which contains no code.
 """
 
 import json
@@ -22,14 +22,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     """Write tensors and a JSON header to a file.
 
     Raises:
-        OSError: If the file cannot be written. An existing file is not changed in this case.
-        TypeError, ValueError: If the header is not JSON, or if it contains NaN or infinity.
+        OSError: If the file cannot be written; an existing file is not changed.
+        TypeError, ValueError: If the header is not JSON, or contains NaN or infinity.
     """
-    copies: dict[str, Tensor] = {}  # safetensors does not accept tensors that share memory
+    copies: dict[str, Tensor] = {}
     memories = set()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
+        # safetensors does not accept tensors that share memory
         copies[name] = tensor.clone() if memory in memories else tensor
         memories.add(memory)
     metadata = {_HEADER: json.dumps(header, allow_nan=False)}
@@ -41,12 +42,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is truncated, or if it was not written by :func:`write_tensors`.
+        ValueError: If the file is truncated or was not written by :func:`write_tensors`.
     """
     if not path.is_file():
         raise FileNotFoundError(f"The file {path} does not exist.")
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             header = (file.metadata() or {}).get(_HEADER)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:

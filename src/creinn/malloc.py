@@ -8,17 +8,15 @@ used again, which can be a large part of the training time. The function
 import ctypes
 import platform
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of the settings in <malloc.h>
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from <malloc.h>
 _LARGEST_BLOCK, _LARGEST_TOTAL = 2**30, 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to 2 GiB of freed memory in the process, in blocks of up to 1 GiB.
-
-    The setting is used for the rest of the process. It does not affect child processes.
+    """Keep up to 2 GiB of freed memory in this process, in blocks of up to 1 GiB.
 
     Returns:
-        Whether the C library has this setting, as in glibc. If not, nothing is changed.
+        Whether the C library has this setting, as in glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -1,8 +1,7 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``.
 
 The files contain no code. Networks are built by :mod:`creinn.graph.serialize`. The weights contain
-a copy of the configuration, so an interrupted call of :func:`save` leaves either the old model or
-the new one.
+a copy of the configuration, so an interrupted :func:`save` leaves the old model or the new one.
 """
 
 import copy
@@ -39,13 +38,13 @@ def save(
 ) -> None:
     """Save a model to a directory, and replace a model that is already there.
 
-    Raises a warning if the network has unknown layers; the architecture is not saved in this case.
+    Raises a warning if the network has unknown layers; then its architecture is not saved.
 
     Args:
         model: A CreINN, an ensemble or a baseline.
         directory: The directory, which is created if necessary. Other files are not changed.
         classes: The names of the classes. The default is ``model.class_names``.
-        preprocessing: The default is ``model.preprocessing``, which must be JSON.
+        preprocessing: JSON values. The default is ``model.preprocessing``.
 
     Raises:
         TypeError: If the class of the model is not known, or ``preprocessing`` is not JSON.
@@ -57,7 +56,7 @@ def save(
     classes = model.class_names if classes is None else classes
     if classes is not None and len(classes) != model.num_classes:
         raise ValueError(f"Expected {model.num_classes} class names, got {len(classes)}.")
-    weights = {name: value.detach() for name, value in model.state_dict().items()}
+    weights = model.state_dict()
     config = {
         "what": _WHAT,
         "format": FORMAT,
@@ -70,7 +69,7 @@ def save(
     }
     try:
         text = json.dumps(config, allow_nan=False, sort_keys=True)
-    except (TypeError, ValueError) as error:  # ValueError: for NaN and infinity
+    except (TypeError, ValueError) as error:
         message = f"classes and preprocessing must be JSON without NaN: {error}."
         raise type(error)(message) from error
     config["id"] = f"{zlib.crc32(text.encode()):08x}"
@@ -83,7 +82,7 @@ def load(
     device: str | torch.device = "cpu",
     network: torch.nn.Module | None = None,
 ) -> Any:
-    """Load a model that was saved by :func:`save`, in eval mode.
+    """Load a model of :func:`save`, in eval mode.
 
     Raises a warning if the model is the network of an estimator, which scales its inputs.
 
@@ -91,10 +90,10 @@ def load(
         directory: The directory of the model.
         device: The device of the model.
         network: A network of the same architecture, if the file does not contain it. Its weights
-            are replaced. An ensemble uses a copy for each member.
+            are replaced. Each member of an ensemble uses a copy.
 
     Raises:
-        FileNotFoundError: If there is no saved model.
+        FileNotFoundError: If there is no model.
         ValueError: If a file is damaged or has another format, or the network does not match.
     """
     directory = Path(directory)
@@ -106,15 +105,14 @@ def load(
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        message = f"The weights in {directory} do not match the network: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"{directory}: the weights do not match the network: {error}") from error
     if network is None:
         for part, structure in zip(_calibrated(model), config["structure"], strict=True):
             part.adopt_structure(structure)
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
-        message = f"{directory} is the network of a CreINNClassifier, which scales its inputs. "
-        warnings.warn(message + "Use CreINNClassifier.load.", stacklevel=2)
+        found = f"{directory} is the network of a CreINNClassifier, which scales its inputs"
+        warnings.warn(f"{found}. Use CreINNClassifier.load.", stacklevel=2)
     return model.to(device).eval()
 
 
@@ -124,19 +122,21 @@ def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not (directory / CONFIG).is_file():
+    path = directory / CONFIG
+    if not path.is_file():
         raise FileNotFoundError(f"There is no saved model in {directory}: {CONFIG} is missing.")
     try:
-        config = json.loads((directory / CONFIG).read_bytes())
+        config = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{directory / CONFIG} is not valid JSON: {error}.") from error
-    _check_header(config, directory / CONFIG)
-    weights, header = read_tensors(directory / WEIGHTS)
-    _check_header(header, directory / WEIGHTS)
+        raise ValueError(f"{path} is not valid JSON: {error}.") from error
+    _check_header(config, path)
+    path = directory / WEIGHTS
+    weights, header = read_tensors(path)
+    _check_header(header, path)
     if _checksum(weights) != header["checksum"]:
-        raise ValueError(f"{directory / WEIGHTS} is damaged: its checksum does not match.")
+        raise ValueError(f"{path} is damaged: its checksum does not match.")
     if header["id"] != config.get("id"):
-        config = header  # save() was interrupted, and the header is the one of the weights
+        config = header  # save() was interrupted between the two files
     return config, weights
 
 
@@ -147,18 +147,18 @@ def _calibrated(model: torch.nn.Module) -> list[CredalClassifier]:
 def _check_header(config: Any, path: Path) -> None:
     if not isinstance(config, dict) or config.get("what") != _WHAT:
         raise ValueError(f"{path} is not part of a model that was saved by creinn.")
-    if (found := config.get("format")) != FORMAT:
-        raise ValueError(f"{path} has format {found}, expected format {FORMAT}.")
+    if config.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {config.get('format')}, expected {FORMAT}.")
 
 
 def _known_classes(name: Any) -> dict[str, Any]:
-    """Return the classes that can be saved; baselines are imported only for other names."""
+    """Return the classes that can be saved, and import the baselines if necessary."""
     known: dict[str, Any] = {"CreINN": CreINN, "Ensemble": Ensemble}
-    if name not in known:
-        from creinn.baselines.registry import CLASSES
+    if name in known:
+        return known
+    from creinn.baselines.registry import CLASSES
 
-        return CLASSES
-    return known
+    return CLASSES
 
 
 def _describe(model: Any) -> dict[str, Any]:
@@ -173,20 +173,19 @@ def _describe(model: Any) -> dict[str, Any]:
         if "graph" in network:
             _check_named_layers(model)
     except (TypeError, ValueError) as error:
-        message = f"The architecture of the model is not saved, because {error} Use "
-        warnings.warn(f"{message}creinn.load(path, network=...) to load it.", stacklevel=4)
+        found = f"The architecture of the model is not saved, because {error}"
+        warnings.warn(f"{found} Load it by creinn.load(path, network=...).", stacklevel=4)
         return description | {"network": None, "reason": str(error)}
     return description | {"network": network}
 
 
 def _check_named_layers(model: Any) -> None:
-    """Raise an error if the distance uses a module that is not in the graph of the network."""
+    """Check that the graph of the network has the modules of the distance."""
     options = model.options()
-    places = [place.removesuffix(TOKENS) for place in options.get("feature_layers") or ()]
-    for path in (*places, options.get("logits_layer")):
-        if path in (None, HEAD) or family_of(model.network.get_submodule(path)) is not None:
-            continue
-        raise ValueError(f"the distance uses the features of {path!r}, which is not a known layer.")
+    paths = [path.removesuffix(TOKENS) for path in options.get("feature_layers") or ()]
+    for path in (*paths, options.get("logits_layer")):
+        if path not in (None, HEAD) and family_of(model.network.get_submodule(path)) is None:
+            raise ValueError(f"the distance uses {path!r}, which is not a known layer.")
 
 
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
@@ -194,17 +193,16 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
     if name not in (known := _known_classes(name)):
         raise ValueError(f"Unknown class {name!r} in {path}. Expected {', '.join(known)}.")
     try:
-        options = dict(description["options"])
         content: Any = network
         if "members" in description:
             members = description["members"]
             content = [_build(member, copy.deepcopy(network), path) for member in members]
         elif network is None and description["network"] is None:
-            reason = f"The architecture in {path} was not saved, because {description['reason']}"
-            raise ValueError(f"{reason} Use load(path, network=...).")
+            found = f"The architecture in {path} was not saved, because {description['reason']}"
+            raise ValueError(f"{found} Use load(path, network=...).")
         elif network is None:
             content = architecture.build(description["network"])
-        return known[name].from_options(content, **options)
+        return known[name].from_options(content, **description["options"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"The model in {path} cannot be built: {error!r}.") from error
 
@@ -212,7 +210,6 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
 def _checksum(weights: Mapping[str, Tensor]) -> str:
     code = 0
     for name, values in sorted(weights.items()):
-        code = zlib.crc32(name.encode(), code)
-        content = values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        code = zlib.crc32(content, code)
+        content = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        code = zlib.crc32(content.numpy().data, zlib.crc32(name.encode(), code))
     return f"{code:08x}"

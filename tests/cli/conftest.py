@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -23,16 +24,34 @@ class Done:
     err: str
 
 
-Run = Callable[..., Done]
+@dataclass(frozen=True)
+class Run:
+    """Call of the command line, where words of a string are separate arguments."""
+
+    capture: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: object) -> Done:
+        words = [a.split() if isinstance(a, str) else [str(a)] for a in arguments]
+        return Done(main(list(chain(*words))), *self.capture.readouterr())
+
+    def ok(self, *arguments: object) -> Done:
+        """Require success."""
+        done = self(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+    def error(self, *arguments: object) -> str:
+        """Require exit code 1, and return the message."""
+        done = self(*arguments)
+        assert done.code == 1, done.out
+        return done.err
 
 
 @pytest.fixture
-def run(capsys) -> Run:
-    def call(*arguments: object) -> Done:
-        code = main([str(argument) for argument in arguments])
-        return Done(code, *capsys.readouterr())
-
-    return call
+def run(capsys, tmp_path, monkeypatch) -> Run:
+    """Run commands in the temporary directory."""
+    monkeypatch.chdir(tmp_path)
+    return Run(capsys)
 
 
 def write_tables(folder: Path, name: str, load: Callable[..., object]) -> tuple[Path, Path]:
@@ -59,10 +78,8 @@ def breast_cancer(tmp_path_factory) -> tuple[Path, Path]:
 def train_wine(wine, tmp_path_factory) -> Callable[..., Path]:
     def train(name: str, *options: str) -> Path:
         out = tmp_path_factory.mktemp("models") / name
-        assert (
-            main(["train", str(wine[0]), "--target", "kind", "--out", str(out), *QUICK, *options])
-            == 0
-        )
+        target = ["--target", "kind", *QUICK, *options]
+        assert main(["train", str(wine[0]), "--out", str(out), *target]) == 0
         return out
 
     return train

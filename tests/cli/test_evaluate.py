@@ -29,16 +29,15 @@ def labelled(wine, tmp_path):
 @pytest.fixture
 def predictions(run, model, wine, foreign, tmp_path):
     """The predictions that are written by the command."""
-    assert run("predict", model, wine[1], "--out", tmp_path / "id.csv").code == 0
-    assert run("predict", model, foreign, "--out", tmp_path / "ood.csv").code == 0
+    run.ok("predict", model, wine[1], "--out id.csv")
+    run.ok("predict", model, foreign, "--out ood.csv")
     return pd.read_csv(tmp_path / "id.csv"), pd.read_csv(tmp_path / "ood.csv")
 
 
 def test_metrics_match_predictions(run, model, labelled, foreign, tmp_path, predictions):
     inside, outside = predictions
     out = tmp_path / "e.json"
-    done = run("evaluate", model, labelled, "--ood", foreign, "--out", out)
-    assert done.code == 0, done.err
+    done = run.ok("evaluate", model, labelled, "--ood", foreign, "--out", out)
     record = json.loads(out.read_text())
     truth = pd.read_csv(labelled).kind
     correct = (inside.label == truth).to_numpy()
@@ -97,17 +96,12 @@ def test_metrics_of_classes_and_probabilities(run, model, labelled, tmp_path, pr
 
 def test_provenance(run, model, wine, tmp_path):
     out, page = tmp_path / "e.json", tmp_path / "a page.html"
-    assert (
-        run("evaluate", model, wine[1], "--out", out, "--report", page, "--batch-size", "7").code
-        == 0
-    )
+    run.ok("evaluate", model, wine[1], "--out", out, "--report", page, "--batch-size 7")
     record = json.loads(out.read_text())
     origin = record["provenance"]
     assert (record["model"], record["data"]) == (str(model), str(wine[1]))
-    assert (
-        origin["command"]
-        == f"creinn evaluate {model} {wine[1]} --out {out} --report '{page}' --batch-size 7"
-    )
+    line = f"creinn evaluate {model} {wine[1]} --out {out} --report '{page}' --batch-size 7"
+    assert origin["command"] == line
     assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(origin["date"])) < timedelta(
         hours=1
     )
@@ -126,16 +120,7 @@ def test_provenance(run, model, wine, tmp_path):
 
 def test_single_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "one.csv", index=False)
-    done = run(
-        "evaluate",
-        model,
-        tmp_path / "one.csv",
-        "--out",
-        tmp_path / "e.json",
-        "--report",
-        tmp_path / "r.html",
-    )
-    assert done.code == 0, done.err
+    done = run.ok("evaluate", model, "one.csv --out e.json --report r.html")
     assert "1 row of" in done.out
     assert "1 row of" in (tmp_path / "r.html").read_text()
     assert json.loads((tmp_path / "e.json").read_text())["recall"]["class_2"] is None
@@ -163,11 +148,10 @@ def test_worst_classes_are_printed():
 def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_path):
     m, out = tmp_path / "m", tmp_path / "e.json"
     train, test = breast_cancer
-    quick = ("--hidden", "16", "--epochs", "8", "--set", "learning_rate=0.01")
+    quick = "--hidden 16 --epochs 8 --set learning_rate=0.01"
     page = tmp_path / "r.html"
-    assert run("train", train, "--target", "kind", "--out", m, *quick).code == 0
-    done = run("evaluate", m, test, "--out", out, "--report", page)
-    assert done.code == 0
+    run.ok("train", train, "--target kind --out", m, quick)
+    done = run.ok("evaluate", m, test, "--out", out, "--report", page)
     record = json.loads(out.read_text())
     assert record["accuracy"] > 0.93
     assert "ood" not in record
@@ -175,13 +159,8 @@ def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_p
     assert "bits" not in done.out
     assert '"text":"uncertainty (probability)"' in page.read_text()
     assert "(bits)" not in page.read_text()
-    assert (
-        run(
-            "train", train, "--target", "kind", "--out", m, *quick, "--method", "deep-ensemble"
-        ).code
-        == 0
-    )
-    assert run("evaluate", m, test, "--out", out).code == 0
+    run.ok("train", train, "--target kind --out", m, quick, "--method deep-ensemble")
+    run.ok("evaluate", m, test, "--out", out)
     record = json.loads(out.read_text())
     assert record["accuracy"] > 0.93
     assert "sets" not in record
@@ -190,10 +169,7 @@ def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_p
 
 def test_report(run, model, wine, foreign, tmp_path):
     page = tmp_path / "r.html"
-    done = run(
-        "evaluate", model, wine[1], "--ood", foreign, "--report", page, "--out", tmp_path / "e.json"
-    )
-    assert done.code == 0, done.err
+    done = run.ok("evaluate", model, wine[1], "--ood", foreign, "--report", page, "--out e.json")
     assert f"wrote {page}" in done.out
     text = page.read_text()
     assert "AUARC" in text
@@ -203,17 +179,7 @@ def test_report(run, model, wine, foreign, tmp_path):
 
 def test_report_without_plotly_raises_early(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
-    done = run(
-        "evaluate",
-        "absent",
-        "absent.csv",
-        "--report",
-        tmp_path / "r.html",
-        "--out",
-        tmp_path / "e.json",
-    )
-    assert done.code == 1
-    assert "plotly" in done.err
+    assert "plotly" in run.error("evaluate absent absent.csv --report r.html --out e.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -221,28 +187,22 @@ def test_unknown_labels(run, model, wine, tmp_path):
     frame = pd.read_csv(wine[1])
     frame.loc[3, "kind"] = "riesling"
     frame.to_csv(tmp_path / "t.csv", index=False)
-    done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
-    assert done.code == 1
-    assert (
-        "t.csv row 4, column 'kind': the model has no class 'riesling', only class_0, class_1, class_2."
-        in done.err
-    )
+    expected = "t.csv row 4, column 'kind': the model has no class 'riesling'"
+    assert expected in run.error("evaluate", model, "t.csv --out e.json")
     frame.drop(columns="kind").to_csv(tmp_path / "t.csv", index=False)
-    done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
-    assert done.code == 1
-    assert "t.csv has no column 'kind'; its columns are" in done.err
+    assert "t.csv has no column 'kind'; its columns are" in run.error(
+        "evaluate", model, "t.csv --out e.json"
+    )
     assert not (tmp_path / "e.json").exists()
 
 
 def test_foreign_pairs(run, model, interval_model, wine, foreign, tmp_path):
-    done = run("evaluate", model, wine[1], "--ood-lower", foreign, "--out", tmp_path / "e.json")
-    assert done.code == 1
-    assert "--ood-lower and --ood-upper" in done.err
+    assert "--ood-lower and --ood-upper" in run.error(
+        "evaluate", model, wine[1], "--ood-lower", foreign, "--out e.json"
+    )
     pair = ("--ood-lower", foreign, "--ood-upper", foreign)
-    assert run("evaluate", interval_model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0
-    done = run("evaluate", model, wine[1], *pair, "--out", tmp_path / "f.json")
-    assert done.code == 1
-    assert "--method creinn" in done.err
+    run.ok("evaluate", interval_model, wine[1], *pair, "--out e.json")
+    assert "--method creinn" in run.error("evaluate", model, wine[1], *pair, "--out f.json")
     assert not (tmp_path / "f.json").exists()
 
 
@@ -256,11 +216,10 @@ def test_groups_of_foreign_data(run, model, wine, foreign, predictions, tmp_path
     paths.append(f"far={foreign}")
     options = [text for path in paths for text in ("--ood", path)]
     out, page = tmp_path / "e.json", tmp_path / "r.html"
-    done = run("evaluate", model, wine[1], *options, "--out", out, "--report", page)
-    assert done.code == 0, done.err
+    done = run.ok("evaluate", model, wine[1], *options, "--out", out, "--report", page)
     record = json.loads(out.read_text())["ood"]
     assert [(one["group"], one["rows"]) for one in record["sets"]] == [
-        *(("near", 54), ("", 27), ("far", 9), ("far", 54)),
+        *(("near", 54), ("", 27), ("far", 9), ("far", 54))
     ]
     for one, foreign_rows in zip(
         record["sets"], (outside, outside[::2], outside[::2][:9], outside), strict=True
@@ -281,7 +240,7 @@ def test_groups_of_foreign_data(run, model, wine, foreign, predictions, tmp_path
 
 def test_absent_foreign_data_raises_before_the_prediction(run, model, wine, tmp_path):
     out = tmp_path / "e.json"
-    done = run("evaluate", model, wine[1], "--ood", f"near={tmp_path / 'none.csv'}", "--out", out)
-    assert done.code == 1
-    assert "none.csv" in done.err
+    assert "none.csv" in run.error(
+        "evaluate", model, wine[1], "--ood", f"near={tmp_path / 'none.csv'}", "--out", out
+    )
     assert not out.exists()

@@ -23,8 +23,7 @@ def explored(run, tmp_path):
 
     def call(*arguments):
         page = tmp_path / "r.html"
-        done = run("evaluate", *arguments, "--report", page, "--out", tmp_path / "e.json")
-        assert done.code == 0, done.err
+        run.ok("evaluate", *arguments, "--report", page, "--out e.json")
         return record_of(page.read_text(encoding="utf-8"))["groups"]
 
     return call
@@ -38,12 +37,16 @@ def assert_step(step, prediction, tolerance=2e-5):
     np.testing.assert_allclose(step["EU"], prediction.epistemic, atol=1e-4)
 
 
+def widths_of(group):
+    return [float(step["said"].split()[0]) for step in group["steps"]]
+
+
 def test_rows_match_files(run, explored, model, wine, foreign, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_ROWS", 8)  # many parts
     inside, outside = explored(model, wine[1], "--ood", foreign, "--batch-size", 4)
     assert (inside["outside"], outside["outside"]) == (False, True)
     for group, path in ((inside, wine[1]), (outside, foreign)):
-        assert run("predict", model, path, "--out", tmp_path / "p.csv", "--force").code == 0
+        run.ok("predict", model, path, "--out p.csv --force")
         expected, written = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(path)
         names = ["class_0", "class_1", "class_2"]
         (step,) = group["steps"]
@@ -86,17 +89,11 @@ def test_points_are_widened_by_standard_deviations(explored, interval_model, win
     frame = pd.read_csv(wine[1])
     frame.loc[3, "alcohol"] = np.nan
     frame.to_csv(tmp_path / "t.csv", index=False)
-    complete, gapped = explored(interval_model, tmp_path / "t.csv")
+    complete, gapped = explored(interval_model, "t.csv")
     assert gapped["names"] == ["row 4"]
     assert len(gapped["steps"]) == 1
     assert gapped["cells"][0][0] == NO_VALUE
-    assert [step["said"].split()[0] for step in complete["steps"]] == [
-        "0",
-        "0.1",
-        "0.2",
-        "0.5",
-        "1",
-    ]
+    assert widths_of(complete) == [0, 0.1, 0.2, 0.5, 1]
     assert complete["own"] == 0
     model = load(interval_model)
     columns = model.preprocessing["columns"]
@@ -117,10 +114,8 @@ def test_measured_intervals_are_scaled(explored, interval_model, wine, tmp_path)
         moved = frame.copy()
         moved[numbers] += sign * 0.05 * frame[numbers].std()
         moved.to_csv(tmp_path / f"{side}.csv", index=False)
-    (group,) = explored(
-        interval_model, "--lower", tmp_path / "lower.csv", "--upper", tmp_path / "upper.csv"
-    )
-    assert [step["said"].split()[0] for step in group["steps"]] == ["0", "0.5", "1", "1.5", "2"]
+    (group,) = explored(interval_model, "--lower lower.csv --upper upper.csv")
+    assert widths_of(group) == [0, 0.5, 1, 1.5, 2]
     assert group["own"] == 2
     low, high = (pd.read_csv(tmp_path / f"{side}.csv").alcohol[0] for side in ("lower", "upper"))
     assert [float(number) for number in group["cells"][0][0].split(" to ")] == pytest.approx(
@@ -147,26 +142,20 @@ def test_images_are_widened_within_unit_interval(run, explored, tmp_path, monkey
         for i in range(6):
             pixels = rng.normal(level, 30, (8, 8, 3)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
-    quick = ("--set", "width=2", "--epochs", 1, "--method", "creinn", "--validation-fraction", 0)
-    assert run("train", tmp_path / "photos", "--out", tmp_path / "m", *quick).code == 0
+    quick = "--set width=2 --epochs 1 --method creinn --validation-fraction 0"
+    run.ok("train photos --out m", quick)
     asked, predict = [], CreINN.predict
     monkeypatch.setattr(
         CreINN, "predict", lambda model, x, *rest: asked.append(x) or predict(model, x, *rest)
     )
-    (group,) = explored(tmp_path / "m", tmp_path / "photos")
+    (group,) = explored("m photos")
     assert group["names"][:2] == ["bright/0.png", "bright/1.png"]
     images = image_folder(tmp_path / "photos", size=8).inputs
     for uri, image in zip(group["images"], images, strict=True):
         shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))))
         np.testing.assert_array_equal(shown, image.permute(1, 2, 0))
     x, about = images.float() / 255, load(tmp_path / "m").preprocessing
-    assert [step["said"].split()[0] for step in group["steps"]] == [
-        "0",
-        "0.02",
-        "0.05",
-        "0.1",
-        "0.2",
-    ]
+    assert widths_of(group) == [0, 0.02, 0.05, 0.1, 0.2]
     for width, found in zip((0.02, 0.05, 0.1, 0.2), asked[-4:], strict=True):
         pixels = Interval((x - width / 2).clamp(0, 1), (x + width / 2).clamp(0, 1))
         expected = normalize(pixels, about["mean"], about["std"])

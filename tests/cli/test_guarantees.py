@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from creinn import load
 
-QUICK = ("--hidden", "16", "--epochs", "8", "--set", "learning_rate=0.02")
+QUICK = "--hidden 16 --epochs 8 --set learning_rate=0.02"
 
 
 def make_table(path, seed: int, count: int = 600) -> pd.DataFrame:
@@ -36,14 +36,13 @@ def tables(tmp_path_factory):
 
 def test_max_error(run, tables, tmp_path):
     m, test = tmp_path / "m", tables / "test.csv"
-    arguments = ("--target", "y", "--out", m, "--max-error", "0.1", "--confidence", "0.9")
-    done = run("train", tables / "train.csv", *arguments, *QUICK)
-    assert done.code == 0, done.err
+    arguments = ("--target y --out", m, "--max-error 0.1 --confidence 0.9")
+    done = run.ok("train", tables / "train.csv", *arguments, QUICK)
     assert "100 rows" in done.out
     assert "0.1: " in done.out
     assert yaml.safe_load((m / "train.yaml").read_text())["max_error"] == 0.1
 
-    assert run("predict", m, test, "--out", tmp_path / "p.csv").code == 0
+    run.ok("predict", m, test, "--out p.csv")
     found, truth = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(test).y
     limit = load(m).calibration.abstention.limits[0]
     assert found.accepted.dtype == bool
@@ -70,22 +69,22 @@ def test_max_error(run, tables, tmp_path):
 
 def test_max_error_with_coverage(run, tables, tmp_path):
     m = tmp_path / "m"
-    arguments = ("--target", "y", "--out", m, "--max-error", "0.1", "--coverage", "0.9")
-    assert run("train", tables / "train.csv", *arguments, *QUICK).code == 0
-    assert run("predict", m, tables / "test.csv", "--out", tmp_path / "p.csv").code == 0
+    arguments = ("--target y --out", m, "--max-error 0.1 --coverage 0.9")
+    run.ok("train", tables / "train.csv", *arguments, QUICK)
+    run.ok("predict", m, tables / "test.csv", "--out p.csv")
     assert {"accepted", "conformal_set"} <= {*pd.read_csv(tmp_path / "p.csv", nrows=1)}
 
 
 def test_impossible_rate(run, tables, tmp_path):
     """An early error if there are too few rows; otherwise the model is written before the error."""
-    m, arguments = tmp_path / "m", ("--target", "y", "--coverage", "0.9", *QUICK)
-    done = run("train", tables / "train.csv", *arguments, "--out", m, "--max-error", "0.01")
-    assert done.code == 1
-    assert "299 rows" in done.err
+    m, arguments = tmp_path / "m", ("--target y --coverage 0.9", QUICK)
+    assert "299 rows" in run.error(
+        "train", tables / "train.csv", *arguments, "--out", m, "--max-error 0.01"
+    )
     assert not m.exists()
-    done = run("train", tables / "train.csv", *arguments, "--out", m, "--max-error", "0.03")
-    assert done.code == 1
-    assert "smallest" in done.err
+    assert "smallest" in run.error(
+        "train", tables / "train.csv", *arguments, "--out", m, "--max-error 0.03"
+    )
     calibration = load(m).calibration
     assert calibration.abstention is None
     assert calibration.conformal.coverage == 0.9
@@ -94,19 +93,17 @@ def test_impossible_rate(run, tables, tmp_path):
 @pytest.mark.parametrize("option", ["max-error", "confidence"])
 def test_invalid_rates_raise(run, tables, tmp_path, option):
     values = {"max-error": "0.1", option: "1.5"}
-    arguments = [text for name, value in values.items() for text in (f"--{name}", value)]
+    arguments = [f"--{name} {value}" for name, value in values.items()]
     out = tmp_path / "m"
-    done = run("train", tables / "train.csv", "--target", "y", "--out", out, *arguments)
-    assert done.code == 1
-    assert option.replace("-", "_") in done.err
+    assert option.replace("-", "_") in run.error(
+        "train", tables / "train.csv", "--target y --out", out, *arguments
+    )
     assert not out.exists()
 
 
 def test_baselines_have_no_guarantee(run, tables, tmp_path):
-    arguments = ("--target", "y", "--out", tmp_path / "m", "--method", "snn", "--max-error", "0.1")
-    done = run("train", tables / "train.csv", *arguments)
-    assert done.code == 1
-    assert "max_error" in done.err
+    arguments = ("--target y --out", tmp_path / "m", "--method snn --max-error 0.1")
+    assert "max_error" in run.error("train", tables / "train.csv", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +121,8 @@ def votes(tables):
 
 def test_label_distributions(run, tables, votes, tmp_path):
     m, table = tmp_path / "m", tables / "votes.csv"
-    arguments = ("--target-columns", "cat,dog,fox", "--method", "snn", *QUICK)
-    assert run("train", table, *arguments, "--out", m).code == 0
+    quick = f"--method snn {QUICK}"
+    run.ok("train", table, "--target-columns cat,dog,fox --out", m, quick)
     model = load(m)
     assert list(model.class_names) == ["cat", "dog", "fox"]
     assert [column["name"] for column in model.preprocessing["columns"]] == ["a", "b"]
@@ -135,60 +132,48 @@ def test_label_distributions(run, tables, votes, tmp_path):
     )
     majority.to_csv(tmp_path / "majority.csv", index=False)
     hard, out = tmp_path / "hard", tmp_path / "p.csv"
-    assert (
-        run("train", tmp_path / "majority.csv", "--target", "y", "--out", hard, *arguments[2:]).code
-        == 0
-    )
+    run.ok("train majority.csv --target y --out", hard, quick)
     losses = []
     for directory in (m, hard):
-        assert run("predict", directory, table, "--out", out).code == 0
+        run.ok("predict", directory, table, "--out", out)
         found = pd.read_csv(out)[[f"probability_{name}" for name in ("cat", "dog", "fox")]]
         losses.append(-(np.log(found.to_numpy()) * votes / 7).sum(1).mean())
     assert losses[0] < 0.95 * losses[1]  # the labels of the second model are more certain
 
-    done = run("evaluate", m, table, "--out", tmp_path / "e.json")
-    assert done.code == 0, done.err
+    run.ok("evaluate", m, table, "--out e.json")
     record = json.loads((tmp_path / "e.json").read_text())
-    assert run("predict", m, table, "--out", out).code == 0
+    run.ok("predict", m, table, "--out", out)
     label = pd.read_csv(out).label.map({"cat": 0, "dog": 1, "fox": 2})
     assert record["accuracy"] == pytest.approx((label == votes.argmax(1)).mean())
 
 
 def test_label_distributions_from_a_model(run, tables, votes, tmp_path):
-    arguments = ("--target-columns", "cat,dog,fox", *QUICK)
+    arguments = f"--target-columns cat,dog,fox {QUICK}"
     start, m = tmp_path / "start", tmp_path / "m"
-    assert (
-        run("train", tables / "votes.csv", *arguments, "--method", "snn", "--out", start).code == 0
-    )
+    run.ok("train", tables / "votes.csv", arguments, "--method snn --out", start)
     again = ("--from", start, "--out", m)
-    assert run("train", tables / "votes.csv", *again).code == 0
+    run.ok("train", tables / "votes.csv", *again)
     weights = [load(path).network.state_dict() for path in (start, m)]
     torch.testing.assert_close(*({k: v for k, v in w.items() if "0.weight" in k} for w in weights))
-    done = run("train", tables / "votes.csv", *again, "--target-columns", "cat,dog")
-    assert done.code == 1
-    assert "'fox'" in done.err
+    assert "'fox'" in run.error("train", tables / "votes.csv", *again, "--target-columns cat,dog")
 
 
 @pytest.mark.parametrize(
     ("votes", "arguments", "token"),
     [
-        ([1, 2, 3], ("--target", "a"), "both"),
-        ([1, 2, 3], (), "--target-columns"),
-        ([1, -2, 3], ("--target-columns", "p,q"), "-2"),
-        ([1, 0, 3], ("--target-columns", "p,q"), "row 2"),
-        ([1, None, 3], ("--target-columns", "p,q"), "row 2"),
-        ([1, "x", 3], ("--target-columns", "p,q"), "'x'"),
-        ([1, 2, 3], ("--target-columns", "p,r"), "'r'"),
-        ([1, 2, 3], ("--target-columns", "p"), "'p'"),
+        ([1, 2, 3], "--target a --target-columns p,q", "both"),
+        ([1, 2, 3], "", "--target-columns"),
+        ([1, -2, 3], "--target-columns p,q", "-2"),
+        ([1, 0, 3], "--target-columns p,q", "row 2"),
+        ([1, None, 3], "--target-columns p,q", "row 2"),
+        ([1, "x", 3], "--target-columns p,q", "'x'"),
+        ([1, 2, 3], "--target-columns p,r", "'r'"),
+        ([1, 2, 3], "--target-columns p", "'p'"),
     ],
 )
 def test_invalid_votes_raise(run, tmp_path, votes, arguments, token):
-    if arguments[:1] == ("--target",):
-        arguments += ("--target-columns", "p,q")
     pd.DataFrame({"a": [1.5, 2, 3], "p": votes, "q": [1, 0, 2]}).to_csv(
         tmp_path / "t.csv", index=False
     )
-    done = run("train", tmp_path / "t.csv", *arguments, "--out", tmp_path / "m")
-    assert done.code == 1
-    assert token in done.err
+    assert token in run.error("train t.csv", arguments, "--out m")
     assert not (tmp_path / "m").exists()

@@ -27,12 +27,12 @@ class Options:
     ood: tuple[str, ...] = option((), "data", repeated=True)
     out: Path = option()
     progress: bool = option(True)
-    scale: bool | float | None = setting(None, "method", "Scale.")
-    rate: float = setting(0.5, "training", "Learning rate.")
-    steps: tuple[int, ...] = setting((), "training", "Milestones.")
-    comment: str = setting("", "data", "Comment mark.")
-    strict: bool = setting(False, "data", "Strictness.")
-    width: int | None = setting(None, "method", "Width.")
+    scale: bool | float | None = setting(None, "Scale.")
+    rate: float = setting(0.5, "Learning rate.")
+    steps: tuple[int, ...] = setting((), "Milestones.")
+    comment: str = setting("", "Comment mark.")
+    strict: bool = setting(False, "Strictness.")
+    width: int | None = setting(None, "Width.")
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

@@ -13,7 +13,7 @@ from creinn import load, models
 from creinn.cli import photographs
 from creinn.training.features import Extractor
 
-PRETRAINED = ("--network", "efficientnet-lite0", "--size", "32", "--epochs", "3")
+PRETRAINED = "--network efficientnet-lite0 --size 32 --epochs 3"
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,7 @@ def no_extraction(monkeypatch):
 
 
 def test_train_predict_evaluate_and_export(run, photos, tmp_path, weights):
-    done = run("train", photos, *PRETRAINED, "--coverage", "0.5", "--out", tmp_path / "m")
-    assert done.code == 0, done.err
+    done = run.ok("train", photos, PRETRAINED, "--coverage 0.5 --out m")
     assert "36 rows of 1664 numbers" in done.out
     model = load(tmp_path / "m")
     assert model.preprocessing["crop"] == 0.875
@@ -63,8 +62,7 @@ def test_train_predict_evaluate_and_export(run, photos, tmp_path, weights):
     torch.testing.assert_close(model.network.conv_stem.weight, weights["conv_stem.weight"])
     assert model.distance_is_current
     assert model.calibration_is_current
-    done = run("predict", tmp_path / "m", photos, "--out", tmp_path / "p.csv")
-    assert done.code == 0, done.err
+    run.ok("predict m", photos, "--out p.csv")
     with Image.open(photos / "cow" / "11.png") as image:  # 56 x 41
         half = 0.875 * 41 / 2
         box = (28 - half, 20.5 - half, 28 + half, 20.5 + half)
@@ -74,17 +72,14 @@ def test_train_predict_evaluate_and_export(run, photos, tmp_path, weights):
     expected = model.predict(x).lower[0, 1].item()
     assert rows.lower_cow["cow/11.png"] == pytest.approx(expected, abs=1e-4)
     report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
-    done = run("evaluate", tmp_path / "m", photos, "--ood", photos / "cow", *report)
-    assert done.code == 0, done.err
+    run.ok("evaluate m", photos, "--ood", photos / "cow", *report)
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 36
-    done = run("export", tmp_path / "m", "--out", tmp_path / "m.pt2")
-    assert done.code == 0, done.err
+    run.ok("export m --out m.pt2")
 
 
 def test_features_are_computed_once(run, photos, tmp_path, no_extraction):
-    command = ("train", photos, *PRETRAINED, "--out", tmp_path / "m")
-    first = run(*command)
-    assert first.code == 0, first.err
+    command = ("train", photos, PRETRAINED, "--out", tmp_path / "m")
+    first = run.ok(*command)
     no_extraction()
     again = run(*command)
     assert again.out == first.out
@@ -94,16 +89,14 @@ def test_features_are_computed_once(run, photos, tmp_path, no_extraction):
 
 
 def test_ensemble_of_heads(run, photos, tmp_path):
-    method = ("--method", "deep-ensemble", "--members", "2")
-    done = run("train", photos, *PRETRAINED, *method, "--out", tmp_path / "m")
-    assert done.code == 0, done.err
+    method = "--method deep-ensemble --members 2"
+    run.ok("train", photos, PRETRAINED, method, "--out m")
     assert len(load(tmp_path / "m").members) == 2
 
 
 def test_finetune_trains_all_layers(run, photos, tmp_path, weights):
-    options = (*PRETRAINED[:-1], "1", "--finetune", "--set", "augment=true")
-    done = run("train", photos, *options, "--out", tmp_path / "m")
-    assert done.code == 0, done.err
+    options = f"{PRETRAINED} --epochs 1 --finetune --set augment=true"
+    run.ok("train", photos, options, "--out m")
     assert not (tmp_path / "m" / photographs.FEATURES).exists()
     model = load(tmp_path / "m")
     change = (model.network.conv_stem.weight - weights["conv_stem.weight"]).abs().max()
@@ -111,30 +104,26 @@ def test_finetune_trains_all_layers(run, photos, tmp_path, weights):
     assert model.preprocessing["std"] == [128 / 255] * 3
 
 
-def test_network_is_recommended_for_few_images(run, photos, tmp_path):
-    done = run("train", photos, "--size", "8", "--epochs", "1", "--out", tmp_path / "m")
+def test_network_is_recommended_for_few_images(run, photos):
+    done = run("train", photos, "--size 8 --epochs 1 --out m")
     assert "note: there are only 36 images; --network efficientnet-lite0" in done.out
-    chosen = ("--network", "resnet8", "--size", "8", "--epochs", "1")
-    done = run("train", photos, *chosen, "--out", tmp_path / "n")
+    chosen = "--network resnet8 --size 8 --epochs 1"
+    done = run("train", photos, chosen, "--out n")
     assert "efficientnet" not in done.out
 
 
 @pytest.mark.parametrize(
     ("options", "token"),
     [
-        (("--method", "creinn"), "creinn-d"),
-        (("--set", "augment=true"), "finetune"),
-        (("--set", "width=4"), "width"),
-        (("--network", "resnet8", "--finetune"), "efficientnet-lite0"),
+        ("--method creinn", "creinn-d"),
+        ("--set augment=true", "finetune"),
+        ("--set width=4", "width"),
+        ("--network resnet8 --finetune", "efficientnet-lite0"),
     ],
 )
-def test_conflicting_options_raise(run, photos, tmp_path, options, token):
-    done = run("train", photos, *PRETRAINED, *options, "--out", tmp_path / "m")
-    assert done.code == 1
-    assert token in done.err
+def test_conflicting_options_raise(run, photos, options, token):
+    assert token in run.error("train", photos, PRETRAINED, options, "--out m")
 
 
-def test_tables_raise(run, wine, tmp_path):
-    done = run("train", wine[0], *PRETRAINED, "--target", "kind", "--out", tmp_path / "m")
-    assert done.code == 1
-    assert "folder of images" in done.err
+def test_tables_raise(run, wine):
+    assert "folder of images" in run.error("train", wine[0], PRETRAINED, "--target kind --out m")

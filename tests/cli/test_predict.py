@@ -21,19 +21,8 @@ def test_columns_by_hand():
         torch.tensor([[0.4, 0.5, 0.7], [0.9, 0.2, 0.1]]),
     )
     table = prediction_table(prediction, ["a", "b", "c"], {"row": [1, 2]})
-    assert list(table.columns) == [
-        *(
-            "row",
-            "label",
-            "probability_a",
-            "lower_a",
-            "upper_a",
-            "probability_b",
-            "lower_b",
-            "upper_b",
-        ),
-        *("probability_c", "lower_c", "upper_c", "AU", "EU", "TU", "set"),
-    ]
+    of_classes = [f"{what}_{k}" for k in "abc" for what in ("probability", "lower", "upper")]
+    assert list(table.columns) == ["row", "label", *of_classes, "AU", "EU", "TU", "set"]
     np.testing.assert_allclose(
         table.filter(like="probability_"), prediction.intersection, atol=1e-6
     )
@@ -52,8 +41,7 @@ def test_sampled_predictions_have_no_bounds():
 
 def test_round_trip(run, model, wine, tmp_path):
     out = tmp_path / "p.csv"
-    done = run("predict", model, wine[1], "--out", out)
-    assert done.code == 0, done.err
+    done = run.ok("predict", model, wine[1], "--out", out)
     assert f"wrote {out}: 54 rows" in done.out
     predicted, truth = pd.read_csv(out), pd.read_csv(wine[1])
     assert predicted.row.tolist() == list(range(1, 55))
@@ -63,10 +51,8 @@ def test_round_trip(run, model, wine, tmp_path):
     assert (lower <= upper).all()
     assert (lower.sum(1) <= 1 + 1e-5).all()
     assert (upper.sum(1) >= 1 - 1e-5).all()
-    assert all(
-        label in names.split("|")
-        for label, names in zip(predicted.label, predicted.set, strict=True)
-    )
+    pairs = zip(predicted.label, predicted.set, strict=True)
+    assert all(label in names.split("|") for label, names in pairs)
     options = yaml.safe_load((tmp_path / "p.yaml").read_text())
     assert options["rule"] == "maximality"
     assert options["model"] == str(model)
@@ -74,20 +60,7 @@ def test_round_trip(run, model, wine, tmp_path):
 
 def test_rule_and_batch_size(run, model, wine, tmp_path):
     for rule in ("maximality", "e-admissibility"):
-        assert (
-            run(
-                "predict",
-                model,
-                wine[1],
-                "--out",
-                tmp_path / f"{rule}.csv",
-                "--rule",
-                rule,
-                "--batch-size",
-                "7",
-            ).code
-            == 0
-        )
+        run.ok("predict", model, wine[1], f"--out {rule}.csv --rule {rule} --batch-size 7")
     wide, narrow = (
         pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("maximality", "e-admissibility")
     )
@@ -102,28 +75,22 @@ def test_new_tables_with_missing_values_and_unknown_columns(run, model, wine, tm
     frame.loc[2, "alcohol"] = "~"
     frame["extra"] = 1
     frame.to_csv(tmp_path / "new.csv", index=False)
-    refused = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
-    assert refused.code == 1
-    assert f"{tmp_path / 'new.csv'} row 3, column 'alcohol': '~'" in refused.err
-    assert list(tmp_path.iterdir()) == [tmp_path / "new.csv"]
-    done = run(
-        "predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--missing", "~"
+    assert "new.csv row 3, column 'alcohol': '~'" in run.error(
+        "predict", model, "new.csv --out p.csv"
     )
-    assert done.code == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "new.csv"]
+    done = run.ok("predict", model, "new.csv --out p.csv --missing ~")
     assert "column 'alcohol': 1 missing value" in done.out
     assert "extra" in done.out
     frame.drop(columns="alcohol").to_csv(tmp_path / "less.csv", index=False)
-    done = run("predict", model, tmp_path / "less.csv", "--out", tmp_path / "p.csv")
-    assert done.code == 1
-    assert "less.csv has no column 'alcohol'" in done.err
+    assert "less.csv has no column 'alcohol'" in run.error("predict", model, "less.csv --out p.csv")
 
 
 def test_distant_values_are_clipped(run, model, wine, tmp_path):
     frame = pd.read_csv(wine[1])
     frame.loc[1, "alcohol"] = 1e300
     frame.to_csv(tmp_path / "new.csv", index=False)
-    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
-    assert done.code == 0, done.err
+    done = run.ok("predict", model, "new.csv --out p.csv")
     assert "column 'alcohol': 1 distant number" in done.out
     assert pd.read_csv(tmp_path / "p.csv").set[1] == "class_0|class_1|class_2"
 
@@ -138,32 +105,22 @@ def test_invalid_model_directories(run, model, wine, tmp_path, place):
     if place == "truncated":
         (folder / "config.json").write_bytes((model / "config.json").read_bytes())
         (folder / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:500])
-    done = run("predict", folder, wine[1], "--out", tmp_path / "p.csv")
+    done = run("predict", folder, wine[1], "--out p.csv")
     assert done.code == 1
     assert done.err.count("\n") == 1
-    expected = {
-        "absent": "There is no saved model in",
-        "empty": "There is no saved model in",
-        "foreign": "is not part of a model",
-        "truncated": "is truncated",
-    }
+    expected = dict.fromkeys(("absent", "empty"), "no saved model in")
+    expected |= {"foreign": "not part of a model", "truncated": "truncated"}
     assert expected[place] in done.err
 
 
 def test_unwritable_output(run, model, wine, tmp_path):
     (tmp_path / "p.csv").mkdir()
-    done = run("predict", model, wine[1], "--out", tmp_path / "p.csv")
-    assert done.code == 1
-    assert "is a directory" in done.err
+    assert "is a directory" in run.error("predict", model, wine[1], "--out p.csv")
 
 
 def contents(*folders):
-    return {
-        path: path.read_bytes()
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    paths = [path for folder in folders for path in folder.rglob("*")]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
 
 
 def test_inputs_and_model_are_never_overwritten(run, model, wine, tmp_path):
@@ -179,14 +136,12 @@ def test_inputs_and_model_are_never_overwritten(run, model, wine, tmp_path):
         kept / "model.safetensors",
         kept / "train.csv",
     ):
-        done = run("predict", kept, data, "--out", out, "--force")
-        assert done.code == 1
-        assert "input" in done.err
+        assert "input" in run.error("predict", kept, data, "--out", out, "--force")
         assert contents(tmp_path) == before
-    done = run("evaluate", kept, data, "--out", tmp_path / "e.json", "--report", data, "--force")
+    done = run("evaluate", kept, data, "--out e.json --report", data, "--force")
     assert str(data) in done.err
     assert contents(tmp_path) == before
-    done = run("predict", kept, data, "--out", tmp_path / "p.yaml")
+    done = run("predict", kept, data, "--out p.yaml")
     assert "p.yaml" in done.err
 
 
@@ -194,16 +149,13 @@ def test_force_overwrites_other_files(run, model, wine, tmp_path):
     out, options = tmp_path / "p.csv", tmp_path / "p.yaml"
     for mine in (out, options):
         mine.write_text("mine")
-        done = run("predict", model, wine[1], "--out", out)
-        assert done.code == 1
-        assert f"{mine} exists" in done.err
+        assert f"{mine} exists" in run.error("predict", model, wine[1], "--out", out)
         assert contents(tmp_path) == {mine: b"mine"}
         mine.unlink()
     out.write_text("mine")
-    done = run("predict", model, wine[1], "--out", out, "--force")
-    assert done.code == 0, done.err
+    done = run.ok("predict", model, wine[1], "--out", out, "--force")
     assert f"note: {out} exists" in done.out
-    assert run("predict", model, wine[1], "--out", out).code == 0  # now it is ours
+    run.ok("predict", model, wine[1], "--out", out)  # now it is ours
     assert run("evaluate", model, wine[1], "--out", out).code == 1  # an output of another command
     assert run("predict", model, out, "--out", out).code == 1  # the output is also the input
 
@@ -213,53 +165,25 @@ def test_columns_are_kept(run, model, interval_model, wine, tmp_path):
     frame.insert(0, "id", [f"00{i}" for i in range(len(frame))])
     frame.insert(3, "name", ["", *["Łódź, 1.0"] * (len(frame) - 1)])
     frame.to_csv(tmp_path / "new.csv", index=False)
-    done = run(
-        "predict",
-        model,
-        tmp_path / "new.csv",
-        "--out",
-        tmp_path / "p.csv",
-        "--keep",
-        "id,name,kind",
-    )
-    assert done.code == 0, done.err
+    done = run.ok("predict", model, "new.csv --out p.csv --keep id,name,kind")
     predicted = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
     assert list(predicted.columns)[:5] == ["row", "id", "name", "kind", "label"]
     assert predicted.id.tolist() == frame.id.tolist()
     assert predicted.name.tolist() == frame.name.tolist()
     pair = ("--lower", tmp_path / "new.csv", "--upper", tmp_path / "new.csv")
-    assert (
-        run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", "--keep", "id").code == 0
-    )
-    for column, message in (
-        ("key", "has no column 'key'; its columns are id"),
-        ("row", "'row'"),
-    ):
-        done = run(
-            "predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", column
-        )
-        assert done.code == 1
-        assert message in done.err
+    run.ok("predict", interval_model, *pair, "--out q.csv --keep id")
+    for column, message in (("key", "has no column 'key'; its columns are id"), ("row", "'row'")):
+        assert message in run.error("predict", model, "new.csv --out r.csv --keep", column)
     frame.rename(columns={"id": "label"}).to_csv(tmp_path / "new.csv", index=False)
-    done = run(
-        "predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", "label"
-    )
+    done = run("predict", model, "new.csv --out r.csv --keep label")
     assert "--keep label" in done.err
 
 
 def test_single_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "new.csv", index=False)
-    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    done = run("predict", model, "new.csv --out p.csv")
     assert done.out.endswith("p.csv: 1 row\n")
-    done = run(
-        "evaluate",
-        model,
-        tmp_path / "new.csv",
-        "--ood",
-        tmp_path / "new.csv",
-        "--out",
-        tmp_path / "e.json",
-    )
+    done = run("evaluate", model, "new.csv --ood new.csv --out e.json")
     assert done.out.startswith("1 row of ")
     assert "OOD: 1 row of " in done.out
 

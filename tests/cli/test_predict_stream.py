@@ -16,7 +16,7 @@ from PIL import Image
 from creinn.cli import sources
 from creinn.cli.predict import ParquetWriter
 
-TEN_ROWS = ("--batch-size", "5")
+TEN_ROWS = "--batch-size 5"
 
 
 @pytest.fixture
@@ -44,46 +44,30 @@ def test_chunks_equal_whole_table(run, model, wine, tmp_path, in_parts, monkeypa
     frame = pd.read_csv(wine[1])
     frame.loc[[3, 25, 26], "hue"] = None
     frame.drop(columns="kind").assign(extra=1).to_csv(tmp_path / "t.csv", index=False, sep=";")
-    done = run("predict", model, tmp_path / "t.csv", "--out", tmp_path / "parts.csv", *TEN_ROWS)
-    assert done.code == 0, done.err
+    done = run.ok("predict", model, "t.csv --out parts.csv", TEN_ROWS)
     assert done.out.count("note: ") == 3
     assert "separated by ';'" in done.out
     assert "column 'hue': 3 missing values" in done.out
     assert "extra" in done.out
     assert done.err == ""  # no terminal, no bar
     monkeypatch.setattr(sources, "MOST_ROWS", 1000)
-    run("predict", model, tmp_path / "t.csv", "--out", tmp_path / "whole.csv")
+    run("predict", model, "t.csv --out whole.csv")
     check_same(tmp_path / "parts.csv", tmp_path / "whole.csv")
 
 
 def test_unknown_categories_are_counted_over_chunks(run, tmp_path, in_parts):
     rows = [f"{i % 7},{'uv'[i % 2]},{i % 2}\n" for i in range(60)]
     (tmp_path / "t.csv").write_text("x,k,y\n" + "".join(rows))
-    quick = ("--hidden", "8", "--epochs", "1", "--validation-fraction", "0")
-    assert (
-        run("train", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *quick).code == 0
-    )
+    quick = "--hidden 8 --epochs 1 --validation-fraction 0"
+    run.ok("train t.csv --target y --out m", quick)
     rows[12], rows[47] = "1.50,w,0\n", "1,q,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
-    done = run(
-        "predict",
-        tmp_path / "m",
-        tmp_path / "n.csv",
-        "--out",
-        tmp_path / "p.csv",
-        *TEN_ROWS,
-        "--keep",
-        "x",
-    )
+    done = run("predict m n.csv --out p.csv", TEN_ROWS, "--keep x")
     assert pd.read_csv(tmp_path / "p.csv", dtype=str).x[12] == "1.50"  # as it is written
     assert "column 'k': 2 unknown values, first 'w' in row 13" in done.out
     rows[58] = "one,u,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
-    done = run(
-        "predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "q.csv", *TEN_ROWS
-    )
-    assert done.code == 1
-    assert "n.csv row 59, column 'x': 'one'" in done.err
+    assert "n.csv row 59, column 'x': 'one'" in run.error("predict m n.csv --out q.csv", TEN_ROWS)
     assert not list(tmp_path.glob("q.*"))  # though five parts were written
 
 
@@ -96,26 +80,15 @@ def test_parquet_in_and_out(run, model, wine, tmp_path, in_parts):
     for source in ("t.csv", "t.parquet"):
         for kind in ("csv", "parquet"):
             out = tmp_path / f"{source}-out.{kind}"
-            done = run(
-                "predict", model, tmp_path / source, "--out", out, "--keep", "key,name", *TEN_ROWS
-            )
-            assert done.code == 0, done.err
+            run.ok("predict", model, tmp_path / source, "--out", out, "--keep key,name", TEN_ROWS)
             check_same(tmp_path / "t.csv-out.csv", out)
     predicted = read(tmp_path / "t.parquet-out.parquet")
     assert predicted.key.dtype == np.int64
     assert predicted.key.tolist() == frame.key.tolist()
     assert predicted.name.fillna("").tolist() == frame.name.fillna("").tolist()
-    quick = ("--hidden", "8", "--epochs", "1", "--drop", "key,name")
-    assert (
-        run(
-            "train", tmp_path / "t.parquet", "--target", "kind", "--out", tmp_path / "m", *quick
-        ).code
-        == 0
-    )
-    assert (
-        run("evaluate", tmp_path / "m", tmp_path / "t.parquet", "--out", tmp_path / "e.json").code
-        == 0
-    )
+    quick = "--hidden 8 --epochs 1 --drop key,name"
+    run.ok("train t.parquet --target kind --out m", quick)
+    run.ok("evaluate m t.parquet --out e.json")
 
 
 def test_column_types_of_first_chunk(tmp_path):
@@ -131,13 +104,10 @@ def test_interval_pairs(run, interval_model, wine, tmp_path, in_parts):
     frame.to_csv(tmp_path / "lower.csv", index=False)
     (frame + 0.1).to_parquet(tmp_path / "upper.parquet")
     pair = ("--lower", tmp_path / "lower.csv", "--upper", tmp_path / "upper.parquet")
-    done = run("predict", interval_model, *pair, "--out", tmp_path / "p.csv", *TEN_ROWS)
-    assert done.code == 0, done.err
+    run.ok("predict", interval_model, *pair, "--out p.csv", TEN_ROWS)
     assert pd.read_csv(tmp_path / "p.csv").row.tolist() == list(range(1, 55))
     frame[:-10].to_csv(tmp_path / "lower.csv", index=False)
-    done = run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", *TEN_ROWS)
-    assert done.code == 1
-    assert "rows" in done.err
+    assert "rows" in run.error("predict", interval_model, *pair, "--out q.csv", TEN_ROWS)
 
 
 def test_image_folders_are_read_in_chunks(run, tmp_path):
@@ -147,8 +117,8 @@ def test_image_folders_are_read_in_chunks(run, tmp_path):
         for i in range(6):
             pixels = rng.integers(0, 100, (8, 8, 3)) + 100 * (name == "b")
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "train" / name / f"{i}.png")
-    quick = ("--set", "width=2", "--epochs", "1", "--validation-fraction", "0")
-    assert run("train", tmp_path / "train", "--out", tmp_path / "m", *quick).code == 0
+    quick = "--set width=2 --epochs 1 --validation-fraction 0"
+    run.ok("train train --out m", quick)
     broken = [
         tmp_path / "train" / place for place in ("a/2.png", "a/3.png", "b/5.png")
     ]  # the first part and the last file
@@ -158,10 +128,7 @@ def test_image_folders_are_read_in_chunks(run, tmp_path):
     found = []
     for size in ("2", "100"):
         out = tmp_path / f"{size}.csv"
-        done = run(
-            "predict", tmp_path / "m", tmp_path / "train", "--out", out, "--batch-size", size
-        )
-        assert done.code == 0, done.err
+        done = run.ok("predict m train --out", out, "--batch-size", size)
         assert "1 image stretched to 8 x 8 pixels: 1 of 4 x 4" in done.out
         assert "3 files (a/2.png, a/3.png, b/5.png) left out" in done.out
         assert done.err.count("left out: ") == 3
@@ -171,17 +138,9 @@ def test_image_folders_are_read_in_chunks(run, tmp_path):
     np.testing.assert_allclose(found[0].TU, found[1].TU, atol=1e-4)
     for path in (tmp_path / "train").rglob("*.png"):
         path.write_bytes(b"junk")
-    done = run(
-        "predict",
-        tmp_path / "m",
-        tmp_path / "train",
-        "--out",
-        tmp_path / "p.csv",
-        "--batch-size",
-        "2",
+    assert "no image can be read, 12 files in all" in run.error(
+        "predict m train --out p.csv --batch-size 2"
     )
-    assert done.code == 1
-    assert "no image can be read, 12 files in all" in done.err
 
 
 def test_killed_process_leaves_no_partial_output(model, wine, tmp_path):
@@ -189,17 +148,8 @@ def test_killed_process_leaves_no_partial_output(model, wine, tmp_path):
     (tmp_path / "t.csv").write_text(header + "".join(rows) * 2000)  # several seconds' work
     out, unfinished = tmp_path / "p.csv", tmp_path / "p.csv.tmp"
     out.write_text("before")
-    command = [
-        sys.executable,
-        "-m",
-        "creinn",
-        "predict",
-        model,
-        tmp_path / "t.csv",
-        "--out",
-        out,
-        "--force",
-    ]
+    predict = [sys.executable, "-m", "creinn", "predict"]
+    command = [*predict, model, tmp_path / "t.csv", "--out", out, "--force"]
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
     while not (unfinished.exists() and unfinished.stat().st_size):
         assert process.poll() is None
@@ -215,20 +165,17 @@ def test_evaluate_in_chunks(run, model, wine, tmp_path, in_parts, monkeypatch):
     frame.loc[[3, 25], "hue"] = None
     frame.to_csv(tmp_path / "t.csv", index=False)
     arguments = ("evaluate", model, tmp_path / "t.csv", "--ood", wine[0])
-    done = run(*arguments, "--out", tmp_path / "parts.json", *TEN_ROWS)
-    assert done.code == 0, done.err
+    done = run.ok(*arguments, "--out parts.json", TEN_ROWS)
     assert done.out.count("column 'hue': 2 missing values") == 1
     frame.assign(kind=frame.kind.where(frame.index != 30, "beer")).to_csv(
         tmp_path / "wrong.csv", index=False
     )
-    wrong = run(
-        "evaluate", model, tmp_path / "wrong.csv", "--out", tmp_path / "wrong.json", *TEN_ROWS
-    )
+    wrong = run("evaluate", model, "wrong.csv --out wrong.json", TEN_ROWS)
     assert wrong.code == 1
     assert "row 31" in wrong.err
     assert "the model has no class 'beer'" in wrong.err
     monkeypatch.setattr(sources, "MOST_ROWS", 1000)
-    assert run(*arguments, "--out", tmp_path / "whole.json").code == 0
+    run.ok(*arguments, "--out whole.json")
     parts, whole = (
         json.loads((tmp_path / f"{name}.json").read_text()) for name in ("parts", "whole")
     )

@@ -28,8 +28,7 @@ def rows(model, path):
 
 def test_convert_ordinary_network(run, ordinary, wine, foreign, tmp_path):
     out = tmp_path / "m"
-    done = run("train", wine[0], "--from", ordinary, "--out", out)
-    assert done.code == 0, done.err
+    done = run.ok("train", wine[0], "--from", ordinary, "--out", out)
     assert "scale of the distance: " in done.out
     assert "--validation-fraction" in done.out
     assert "epoch" not in done.err
@@ -47,33 +46,20 @@ def test_convert_ordinary_network(run, ordinary, wine, foreign, tmp_path):
         after.predict(test.inputs).upper, expected.predict(test.inputs).upper
     )
     report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
-    done = run("evaluate", out, wine[1], "--ood", foreign, *report)
-    assert done.code == 0, done.err
+    run.ok("evaluate", out, wine[1], "--ood", foreign, *report)
     record = json.loads((tmp_path / "e.json").read_text())
     assert record["ood"]["sets"][0]["EU"]["auroc"] > 0.99
     assert record["sets"]["coverage"] > 0.95
-    assert run("predict", out, foreign, "--out", tmp_path / "p.csv").code == 0
+    run.ok("predict", out, foreign, "--out p.csv")
     assert pd.read_csv(tmp_path / "p.csv").EU.mean() > 1
 
 
 def test_saved_options_reproduce_model(run, ordinary, wine, tmp_path):
-    arguments = (
-        "train",
-        wine[0],
-        "--from",
-        ordinary,
-        *("--set", "distance=0.5"),
-        "--target",
-        "kind",
-        "--missing",
-        "?",
-    )
-    assert run(*arguments, "--out", tmp_path / "m").code == 0
+    options = "--set distance=0.5 --target kind --missing ?"
+    run.ok("train", wine[0], "--from", ordinary, options, "--out m")
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
     assert (kept["from"], kept["train"], kept["members"]) == (str(ordinary), "nothing", 1)
-    assert (
-        run("train", "--config", tmp_path / "m" / "train.yaml", "--out", tmp_path / "n").code == 0
-    )
+    run.ok("train --config", tmp_path / "m" / "train.yaml", "--out n")
     first, again = load(tmp_path / "m"), load(tmp_path / "n")
     assert float(first.distance_radius.scale) == 0.5
     assert all(
@@ -87,20 +73,8 @@ def test_saved_options_reproduce_model(run, ordinary, wine, tmp_path):
 
 @pytest.mark.parametrize("method", ["creinn", "creinn-d"])
 def test_only_radii_are_trained(run, ordinary, wine, tmp_path, method):
-    done = run(
-        "train",
-        wine[0],
-        "--from",
-        ordinary,
-        "--method",
-        method,
-        "--set",
-        "train=radii",
-        *FEW,
-        "--out",
-        tmp_path,
-    )
-    assert done.code == 0, done.err
+    options = f"--method {method} --set train=radii {FEW}"
+    done = run.ok("train", wine[0], "--from", ordinary, options, "--out", tmp_path)
     assert "trained 1 network, epochs: 3" in done.out
     before, after = load(ordinary), load(tmp_path)
     assert after.is_interval
@@ -117,35 +91,17 @@ def test_only_radii_are_trained(run, ordinary, wine, tmp_path, method):
     assert (before.predict(x).label == after.predict(x).label).float().mean() > 0.95
 
 
-FEW = ("--epochs", "3")
+FEW = "--epochs 3"
 
 
 def test_creinn_trains_radii_by_default(run, ordinary, wine, bounds_of, tmp_path):
-    assert (
-        run(
-            "train",
-            wine[0],
-            "--from",
-            ordinary,
-            "--method",
-            "creinn",
-            *FEW,
-            "--out",
-            tmp_path / "m",
-        ).code
-        == 0
-    )
+    run.ok("train", wine[0], "--from", ordinary, "--method creinn", FEW, "--out m")
     assert yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())["train"] == "radii"
     # the inputs of an interval network can be intervals
     pair = bounds_of(wine[0])
-    done = run(
-        "train", *pair, "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "n"
-    )
-    assert done.code == 0, done.err
-    assert run("predict", tmp_path / "n", *pair, "--out", tmp_path / "p.csv").code == 0
-    done = run("train", *pair, "--from", ordinary, "--out", tmp_path / "o")
-    assert done.code == 1
-    assert "--method creinn" in done.err
+    run.ok("train", *pair, "--from", ordinary, "--method creinn", FEW, "--out n")
+    run.ok("predict n", *pair, "--out p.csv")
+    assert "--method creinn" in run.error("train", *pair, "--from", ordinary, "--out o")
 
 
 @pytest.fixture
@@ -163,10 +119,7 @@ def bounds_of(tmp_path):
 
 
 def test_continue_training(run, model, wine, tmp_path):
-    done = run(
-        "train", wine[0], "--from", model, "--set", "train=all", "--epochs", "2", "--out", tmp_path
-    )
-    assert done.code == 0, done.err
+    done = run.ok("train", wine[0], "--from", model, "--set train=all --epochs 2 --out", tmp_path)
     assert "trained 1 network, epochs: 2" in done.out
     before, after = load(model), load(tmp_path)
     first, then = (saved.network.head.weight for saved in (before, after))
@@ -176,45 +129,34 @@ def test_continue_training(run, model, wine, tmp_path):
 
 
 def test_add_distance_to_interval_network(run, interval_model, wine, tmp_path):
-    assert run("train", wine[0], "--from", interval_model, "--out", tmp_path / "m").code == 0
+    run.ok("train", wine[0], "--from", interval_model, "--out m")
     before, after = load(interval_model), load(tmp_path / "m")
     assert after.is_interval
     x = rows(interval_model, wine[1]).inputs
     narrow, wide = before.predict(x), after.predict(x)
     assert bool((wide.lower <= narrow.lower + 1e-6).all())
     assert wide.width.mean() > narrow.width.mean()
-    done = run(
-        "train", wine[0], "--from", interval_model, "--set", "mode=scaled", "--out", tmp_path / "n"
+    assert "mode='paper'" in run.error(
+        "train", wine[0], "--from", interval_model, "--set mode=scaled --out n"
     )
-    assert done.code == 1
-    assert "mode='paper'" in done.err
 
 
 def test_ensemble_members_are_preserved(run, wine, train_wine, tmp_path):
     start = train_wine("deep", "--method", "deep-ensemble", "--members", "2", "--epochs", "2")
-    done = run(
-        "train", wine[0], "--from", start, "--set", "combine=envelope", "--out", tmp_path / "m"
-    )
-    assert done.code == 0, done.err
+    run.ok("train", wine[0], "--from", start, "--set combine=envelope --out m")
     before, after = load(start), load(tmp_path / "m")
     assert type(after) is Ensemble
     assert after.combine == "envelope"
     assert len(after.members) == 2
     for old, new in zip(before.members, after.members, strict=True):
         assert torch.equal(old.network.head.weight, new.network.head.weight)
-    done = run("train", wine[0], "--from", start, "--members", "3", "--out", tmp_path / "n")
-    assert done.code == 1
-    assert "--members" in done.err
+    assert "--members" in run.error("train", wine[0], "--from", start, "--members 3 --out n")
 
 
 def test_incompatible_models_raise(run, ordinary, wine, train_wine, tmp_path):
-    done = run("train", wine[0], "--from", ordinary, "--target", "alcohol", "--out", tmp_path / "m")
-    assert done.code == 1
-    assert "'kind'" in done.err
+    assert "'kind'" in run.error("train", wine[0], "--from", ordinary, "--target alcohol --out m")
     bayesian = train_wine("bayesian", "--method", "bnn-r", "--epochs", "1")
-    done = run("train", wine[0], "--from", bayesian, "--out", tmp_path / "m")
-    assert done.code == 1
-    assert "BNN" in done.err
+    assert "BNN" in run.error("train", wine[0], "--from", bayesian, "--out m")
     assert not (tmp_path / "m").exists()
 
 

@@ -23,17 +23,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-FLAGS = (
-    *(
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-quic",
-        "no-first-run",
-        "disable-background-networking",
-    ),
-    *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars"),
-)
+FLAGS = """headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking
+disable-component-update disable-sync disable-dev-shm-usage hide-scrollbars"""
 TABLE, IMAGES = table_samples(), image_samples()
 CHOOSE_CORNERS = """(() => {
   const selects = [...document.querySelectorAll(".corners select")];
@@ -112,7 +103,7 @@ def browser(tmp_path_factory):
         pytest.skip("Chromium and chromedriver are not both installed: make browser")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for flag in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('browser')}"):
+    for flag in (*FLAGS.split(), f"user-data-dir={tmp_path_factory.mktemp('browser')}"):
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     session = webdriver.Chrome(
@@ -155,10 +146,8 @@ def test_columns_sort(page, column, name):
     assert page.texts(f"td.column-{column}") == [
         f"{value:.3f}" for value in sorted(values.values(), reverse=True)
     ]
-    assert (
-        page.run("document.querySelector('th.column-' + arguments[0]).ariaSort", column)
-        == "descending"
-    )
+    script = "document.querySelector('th.column-' + arguments[0]).ariaSort"
+    assert page.run(script, column) == "descending"
     page.sort(column)
     assert page.names == sorted(values, key=values.get)
 
@@ -196,12 +185,8 @@ def test_click_shows_sample(page):
     assert page.part("facts").text.startswith(
         f"test.csv (in distribution); true class {CLASSES[TABLE.labels[4]]};"
     )
-    assert page.texts("[data-part=cells] th, [data-part=cells] td") == [
-        "height",
-        "0.4",
-        "colour",
-        "blue",
-    ]
+    cells = page.texts("[data-part=cells] th, [data-part=cells] td")
+    assert cells == ["height", "0.4", "colour", "blue"]
     page.part("close").click()
     page.show(IMAGES.names[3])
     assert page.run("document.querySelector('[data-part=picture] img').naturalWidth") == 8
@@ -364,10 +349,8 @@ def test_corners_are_distinct(page):
 
 
 def test_extreme_sets_in_triangle(browser, tmp_path):
-    lower, upper = (
-        torch.tensor([[0.0] * 4, [1.0, 0.0, 0.0, 0.0]]),
-        torch.tensor([[1.0] * 4, [1.0, 0.0, 0.0, 0.0]]),
-    )
+    corner = [1.0, 0.0, 0.0, 0.0]
+    lower, upper = torch.tensor([[0.0] * 4, corner]), torch.tensor([[1.0] * 4, corner])
     found = Samples("x", CredalSet(lower, upper), ["all", "one"], 2)
     page = browser.open(
         write_page(tmp_path / "r.html", "Title", [Section("A", [explore([found], list("abcd"))])])
@@ -401,13 +384,8 @@ def test_three_classes_and_two(browser, tmp_path):
 
 def test_most_probable_classes_are_shown(browser, tmp_path):
     many = Samples("x", credal_sets(3, 0.05, 5, classes=40), list("123"), 3)
-    page = browser.open(
-        write_page(
-            tmp_path / "r.html",
-            "T",
-            [Section("A", [explore([many], [f"c{k}" for k in range(40)])])],
-        )
-    )
+    parts = [Section("A", [explore([many], [f"c{k}" for k in range(40)])])]
+    page = browser.open(write_page(tmp_path / "r.html", "T", parts))
     page.show("1")
     found = many.prediction[0]
     shown = max(12, int(found.classes("maximality").sum()))
@@ -415,10 +393,8 @@ def test_most_probable_classes_are_shown(browser, tmp_path):
     rows = page.texts("[data-part=intervals] tr")
     assert len(rows) == shown + 1
     assert page.texts("[data-part=intervals] th") == [f"c{k}" for k in order[:shown]]
-    assert (
-        rows[-1]
-        == f"{40 - shown} others, each up to {found.upper[order[shown]]:.3f}, are ruled out"
-    )
+    most = found.upper[order[shown]]
+    assert rows[-1] == f"{40 - shown} others, each up to {most:.3f}, are ruled out"
     assert page.errors() == []
 
 

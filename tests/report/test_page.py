@@ -80,11 +80,8 @@ def test_page_has_content_security_policy():
 def test_sections_are_linked():
     outline = Outline(page_html("Title", sections(), lead="What it is."))
     assert outline.headings == ["First part", "Second", "Second"]
-    assert [name for name in outline.ids if not name.startswith("figure")] == [
-        "section-1",
-        "section-2",
-        "section-3",
-    ]
+    ids = [name for name in outline.ids if not name.startswith("figure")]
+    assert ids == ["section-1", "section-2", "section-3"]
     assert outline.paragraphs == ["What it is.", "Text with <tags> & more.", "Again."]
 
 
@@ -267,10 +264,8 @@ def test_invalid_image_grid_raises():
 
 def test_interval_bars_by_hand():
     bars = interval_bars([0.1, 0.4], [0.6, 0.9], torch.tensor([0.35, 0.65]), ["a", "<b>"])
-    assert re.findall("<title>(.*?)</title>", bars) == [
-        "a: 0.100 to 0.600",
-        "&lt;b&gt;: 0.400 to 0.900",
-    ]
+    titles = re.findall("<title>(.*?)</title>", bars)
+    assert titles == ["a: 0.100 to 0.600", "&lt;b&gt;: 0.400 to 0.900"]
     # the scale starts at 30 = 8 * 3 letters + 6 and is 130 long: 0.1 -> 43, width 0.5 * 130 = 65, mark 30 + 45.5 - 1
     assert 'x="43.00" y="2" width="65.00"' in bars
     assert 'x="74.50"' in bars

@@ -10,14 +10,9 @@ from creinn.report.provenance import commit, provenance
 
 def git(directory, *arguments):
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", *identity, *arguments]
     try:
-        done = subprocess.run(
-            ["git", *identity, *arguments],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
     except FileNotFoundError:
         pytest.skip("git is not installed")
     return done.stdout.strip()

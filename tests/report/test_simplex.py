@@ -63,20 +63,14 @@ def test_lines_of_reachable_and_given_bounds():
 
 
 def test_no_lines_without_given_bounds():
-    assert [t.name for t in simplex(CredalSet(LOWER, UPPER), "abc").data] == [
-        "reachable bounds",
-        "credal set",
-        "intersection probability",
-    ]
+    names = [trace.name for trace in simplex(CredalSet(LOWER, UPPER), "abc").data]
+    assert names == ["reachable bounds", "credal set", "intersection probability"]
 
 
 def test_corner_labels():
     layout = simplex(CredalSet(LOWER, UPPER), ["cat", "dog", "any other"]).layout.ternary
-    assert [axis.title.text for axis in (layout.aaxis, layout.baxis, layout.caxis)] == [
-        "cat",
-        "dog",
-        "any other",
-    ]
+    titles = [axis.title.text for axis in (layout.aaxis, layout.baxis, layout.caxis)]
+    assert titles == ["cat", "dog", "any other"]
     assert layout.sum == 1
 
 

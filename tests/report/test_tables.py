@@ -5,13 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from creinn.report.tables import (
-    MeanStd,
-    format_cell,
-    html_table,
-    markdown_table,
-    text_table,
-)
+from creinn.report.tables import MeanStd, format_cell, html_table, markdown_table, text_table
 
 DASH = "\N{EN DASH}"
 ROWS = [
@@ -71,10 +65,8 @@ def test_text_table_is_aligned():
 def test_html_table_escapes_and_marks_columns():
     table = html_table([{"model": "a<b", "acc": 0.8, "acc (paper)": 0.84}], digits=2)
     assert "<td>a&lt;b</td>" in table
-    assert re.findall(r'<td class="([^"]+)">([^<]+)</td>', table) == [
-        ("number", "0.80"),
-        ("number published", "0.84"),
-    ]
+    cells = re.findall(r'<td class="([^"]+)">([^<]+)</td>', table)
+    assert cells == [("number", "0.80"), ("number published", "0.84")]
 
 
 def test_wide_html_table_labels_cells():
@@ -94,7 +86,5 @@ def test_empty_tables_raise(table):
 
 
 def test_missing_cells():
-    assert markdown_table([{"a": 1}, {"b": 2}]).splitlines()[2:] == [
-        f"| 1 | {DASH} |",
-        f"| {DASH} | 2 |",
-    ]
+    rows = markdown_table([{"a": 1}, {"b": 2}]).splitlines()[2:]
+    assert rows == [f"| 1 | {DASH} |", f"| {DASH} | 2 |"]

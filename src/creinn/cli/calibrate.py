@@ -1,4 +1,4 @@
-"""Calibration at the end of ``creinn train``, with rows that are held out for it."""
+"""Calibration at the end of ``creinn train`` with held-out rows."""
 
 from functools import partial
 from typing import Any
@@ -12,13 +12,13 @@ from creinn.credal.conformal import rows_needed
 from creinn.evaluation import summary
 from creinn.numerics import check_share, pluralize
 
-SIXTH = 1 / 6  # the default fraction of the validation rows, and that of the calibration rows
+SIXTH = 1 / 6  # of the rows for calibration; the default for validation
 
 
 def calibration_split(
     data: PreparedData, options: TrainOptions
 ) -> tuple[PreparedData, PreparedData]:
-    """Split off a random sixth of the rows for calibration, or raise an error."""
+    """Split off a random sixth of the rows for calibration."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
     count, needed = round(len(order) * SIXTH), dict[str, int]()
     if options.coverage is not None:
@@ -30,15 +30,15 @@ def calibration_split(
         needed[f"--max-error {rate:g}"] = rows_needed_without_error(rate, confidence)
     for name, rows in needed.items():
         if count < rows:
+            found = f"a sixth of {pluralize(len(order), 'row')} is {count}"
             raise ValueError(
-                f"{name} needs {rows} rows for the calibration, but a sixth of "
-                f"{pluralize(len(order), 'row')} is {count}. Use more data or another value."
+                f"{name} needs {rows} rows, but {found}. Use more data or another value."
             )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
 
 def calibrate(model: Any, data: PreparedData, options: TrainOptions) -> NoThresholdError | None:
-    """Calibrate the model and print the results, or return the error of ``--max-error``."""
+    """Calibrate the model and print the results; return an error of ``--max-error``."""
     prediction, coverage, rate = predict_rows(model, data), options.coverage, options.max_error
     fit = partial(model.calibrate_predictions, prediction, data.labels)
     failure = None

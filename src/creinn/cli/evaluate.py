@@ -1,14 +1,13 @@
 """``creinn evaluate``: evaluate classes, probabilities, sets and uncertainties.
 
-The results are a record in JSON. The terminal and the page show the same record, with a sentence
-about each of the numbers.
+The results are a JSON record. The terminal and the page show it with explanations.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from importlib.util import find_spec
-from math import log
+from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from markupsafe import Markup
 
 from creinn import report
 from creinn.cli.explore import Predicted, explorer_samples
@@ -42,13 +40,13 @@ from creinn.report.explorer import explore, sample_limit
 from creinn.report.figures import thin
 from creinn.report.provenance import provenance, provenance_rows
 from creinn.report.tables import html_table, text_table
-from creinn.report.theme import texts
+from creinn.report.theme import plotly, texts
 from creinn.saving import load
 
 Record = dict[str, Any]
 
-MOST_POINTS = 1001  # of a curve in the JSON file; the area is computed from all points
-MOST_CLASSES = 10  # in the table of the terminal; the page and the JSON file contain all classes
+MOST_POINTS = 1001  # of a curve in the JSON file; the area is that of all points
+MOST_CLASSES = 10  # in the table of the terminal
 NUMBERS = {
     "accuracy": "accuracy",
     "log_loss": "log loss",
@@ -59,24 +57,26 @@ NUMBERS = {
 }
 
 
+_html, _text = partial(html_table, digits=4), partial(text_table, digits=4)
+
+
 def evaluate(options: EvaluateOptions, command: str) -> int:
-    """Evaluate a model, print and write the results, and return the exit code."""
-    if options.report is not None and find_spec("plotly") is None:
-        raise ValueError(f"{options.report} requires plotly: pip install 'creinn[report]'.")
-    check_outputs("evaluate", options)
+    """Evaluate a model, and print and write the results."""
+    if options.report is not None:
+        plotly()  # raises an error if it is not installed
+    check_outputs("evaluate", options, options.report)
     for _, ood in options.ood_sets:
         check_paths(ood, "ood-")
     model = load(options.model, choose_device(options.device))
-    classes = model.class_names
     if _was_trained_on(options):
         print(f"note: the model was trained on {options.source}; results on new data are worse")
-    inside = _predict_all(model, options, classes)
+    inside = _predict_all(model, options, model.class_names)
     outside = [(group, _predict_all(model, ood)) for group, ood in options.ood_sets]
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = {
         "model": str(options.model),
         "data": options.source,
-        **evaluation_record(inside, outside, classes, options.rule),
+        **evaluation_record(inside, outside, model.class_names, options.rule),
         "provenance": {**provenance(command), "date": now},
     }
     print(terminal_text(record))
@@ -85,27 +85,19 @@ def evaluate(options: EvaluateOptions, command: str) -> int:
     print(f"\nwrote {options.out}")
     if options.report is not None:
         groups = [(inside, False if outside else None), *((data, True) for _, data in outside)]
-        most = sample_limit(len(classes), len(groups))
-        chosen = [explorer_samples(model, data, most, is_ood) for data, is_ood in groups]
-        samples = [sample for of_data in chosen for sample in of_data]
-        explorer = explore(samples, classes, record["unit"], options.rule)
-        scores = {data.name: summary.uncertainties(data.prediction) for data, _ in groups}
-        _write_page(options.report, record, scores, explorer)
+        _write_page(options.report, model, record, groups, options.rule)
         print(f"wrote {options.report}")
     return 0
 
 
 def evaluation_record(
-    inside: Predicted,
-    outside: Sequence[tuple[str, Predicted]],
-    classes: Sequence[str],
-    rule: str,
+    inside: Predicted, outside: Sequence[tuple[str, Predicted]], classes: Sequence[str], rule: str
 ) -> Record:
-    """Return all measures of the predictions; ``outside`` has the OOD data with their groups."""
+    """Return all measures of the predictions; ``outside`` has the OOD data by group."""
     prediction, labels = inside.prediction, as_numpy(inside.labels)
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
-    bins = reliability(prediction.probabilities, labels, predicted=predicted)._asdict()
+    bins = reliability(prediction.probabilities, labels, predicted=predicted)
     recall = zip(classes, counts.diagonal().tolist(), counts.sum(1).tolist(), strict=True)
     curves = summary.rejection(prediction, labels).items()
     sets = summary.sets(prediction, labels, rule)
@@ -113,10 +105,7 @@ def evaluation_record(
         "rows": len(labels),
         "classes": list(classes),
         **summary.quality(prediction, labels),
-        "reliability": {
-            name: [None if np.isnan(v) else v for v in values.tolist()]
-            for name, values in bins.items()
-        },
+        "reliability": _lists(bins),
         "recall": {name: right / rows if rows else None for name, right, rows in recall},
         "confusion": counts.tolist(),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
@@ -128,11 +117,11 @@ def evaluation_record(
     if summary.has_conformal_sets(prediction):
         record["conformal"] = conformal_record(prediction, labels, classes)
     if (accepted := summary.accepted(prediction)) is not None:
-        found = prediction.abstention
+        limit = prediction.abstention
         record["acceptance"] = {
-            **{name: getattr(found, name) for name in ("by", "max_error", "confidence")},
-            "accepted": _interval(accepted),
-            "errors": _interval((predicted != labels)[accepted]),
+            **{name: getattr(limit, name) for name in ("by", "max_error", "confidence")},
+            "accepted": _share(accepted),
+            "errors": _share((predicted != labels)[accepted]),
         }
     if outside:
         record["ood"] = ood_record(prediction, outside)
@@ -140,7 +129,7 @@ def evaluation_record(
 
 
 def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Record:
-    """Return the measures of the detection of each set of data, and the means of each group."""
+    """Return the measures of OOD detection, and their means in each group."""
     sets: list[Record] = []
     for group, data in outside:
         found = summary.detection(prediction, data.prediction)
@@ -149,20 +138,16 @@ def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Rec
         if summary.has_conformal_sets(data.prediction):
             one["conformal_size"] = summary.set_size(data.prediction, "conformal")
         sets.append(one)
-    means: Record = {}
-    for group in dict.fromkeys(group for group, _ in outside if group):
-        own = [one for one in sets if one["group"] == group]
-        means[group] = {
-            name: {key: fmean(one[name][key] for one in own) for key in own[0][name]}
-            for name in MEASURES.values()
-        }
+    means: Record = {group: {} for group, _ in outside if group}
+    for group, name in product(means, MEASURES.values()):
+        own = [one[name] for one in sets if one["group"] == group]
+        means[group][name] = {key: fmean(one[key] for one in own) for key in own[0]}
     return {"sets": sets, "means": means}
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
-    """Return the coverage of the conformal sets: total, by size, by class, and at other levels."""
-    conformal = prediction.conformal
-    assert conformal is not None
+    """Return the coverage of the conformal sets."""
+    conformal: Any = prediction.conformal
     found = summary.coverage(prediction, labels)
     curve = []
     for level in sorted({*LEVELS, conformal.coverage}):
@@ -185,29 +170,26 @@ def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str])
 
 def terminal_text(record: Record) -> str:
     """Return the record as lines of text."""
-    text = texts("evaluation.txt", record=record, log=log)
-    numbers = [
-        f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
-        for row in _number_rows(record, text)
-    ]
-    numbers += [text[name] for name in ("probabilities", "acceptance") if name in text]
-    parts = [_heading(record), "\n".join(numbers)]
+    text = texts("evaluation.txt", record=record)
+    rows = _number_rows(record, text)
+    numbers = [f"{row['measure']} {row['value']:.4f}: {row['meaning']}" for row in rows]
+    parts = [_heading(record), "\n".join(numbers + _remarks(text))]
     if "conformal" in record:
-        table = text_table(_coverage_rows(record["conformal"]), digits=4)
+        table = _text(_coverage_rows(record["conformal"]))
         parts.append("\n".join((text["conformal"], table, text["conformal_shift"])))
-    parts.append(text_table(_uncertainty_rows(record), digits=4))
+    parts.append(_text(_uncertainty_rows(record)))
     parts.append("\n".join((text["uncertainty"], text["auarc"])))
     if "ood" in record:
-        parts.append("\n".join((text_table(_ood_rows(record), digits=4), text["ood"])))
+        parts.append("\n".join((_text(_ood_rows(record)), text["ood"])))
     rows, meaning = _class_rows(record), text["recall"]
     if len(rows) > MOST_CLASSES:
         meaning += f" The table has the {MOST_CLASSES} of {len(rows)} classes of lowest recall."
         rows.sort(key=lambda row: 2 if row["recall"] is None else row["recall"])
-    return "\n\n".join([*parts, f"{text_table(rows[:MOST_CLASSES], digits=4)}\n{meaning}"])
+    return "\n\n".join([*parts, f"{_text(rows[:MOST_CLASSES])}\n{meaning}"])
 
 
 def _was_trained_on(options: ModelOptions) -> bool:
-    """Return whether the paths of the data are those of the training data."""
+    """Return whether the data are among the training data."""
     file = options.model / OPTIONS
     used = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     paths = [Path(used[name]) for name in ("data", "lower", "upper") if used.get(name)]
@@ -217,73 +199,78 @@ def _was_trained_on(options: ModelOptions) -> bool:
 def _predict_all(
     model: Any, options: ModelOptions, classes: Sequence[str] | None = None
 ) -> Predicted:
-    """Predict all rows in parts; the rows are not kept in memory."""
+    """Predict all rows in parts, which are not kept in memory."""
     found = [(one, data.labels) for data, one in predict_parts(model, options, classes)]
     if not found:
         raise ValueError(f"{options.source} has no rows.")
     predictions, labels = zip(*found, strict=True)
-    return Predicted(
-        options.source,
-        stream_data(options, model.preprocessing),
-        type(predictions[0]).concatenate(predictions),
-        None if classes is None else torch.cat(labels),
-    )
+    prediction = type(predictions[0]).concatenate(predictions)
+    parts = stream_data(options, model.preprocessing)
+    y = None if classes is None else torch.cat(labels)
+    return Predicted(options.source, parts, prediction, y)
 
 
-def _interval(values: Any) -> Record | None:
-    """Return the share of true values with its 95 % interval, or ``None`` without values."""
+def _share(values: Any) -> Record | None:
+    """Return the share of true values with its 95 % interval."""
     if not len(values):
         return None
     share = binomial_share(values)
     return {"rows": share.rows, "share": share.coverage, "low": share.low, "high": share.high}
 
 
-def _lists(arrays: Any) -> dict[str, list[float]]:
-    return {name: values.tolist() for name, values in arrays._asdict().items()}
+def _lists(arrays: Any) -> Record:
+    """Return named arrays as lists, with ``None`` for NaN."""
+    lists: Record = {}
+    for name, values in arrays._asdict().items():
+        lists[name] = [None if np.isnan(value) else value for value in values.tolist()]
+    return lists
 
 
 def _write_page(
-    path: Path, record: Record, scores: Mapping[str, Mapping[str, Any]], explorer: Markup
+    path: Path,
+    model: Any,
+    record: Record,
+    groups: Sequence[tuple[Predicted, bool | None]],
+    rule: str,
 ) -> None:
-    """Write a page with the numbers, their meaning and the plots."""
-    text = texts("evaluation.txt", record=record, log=log)
+    """Write the HTML page."""
+    text = texts("evaluation.txt", record=record)
     bins = Reliability(*(np.array(v, dtype=float) for v in record["reliability"].values()))
-    by_measure = {
-        f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES
-    }
-    rejection = {
-        f"{name} uncertainty": AccuracyRejection(*map(np.array, record["curves"][short].values()))
-        for name, short in MEASURES.items()
-    }
-    origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
+    by_measure, rejection = {}, {}
+    for name, short in MEASURES.items():
+        title, curve = f"{name} uncertainty", record["curves"][short].values()
+        by_measure[title] = {data.name: getattr(data.prediction, name) for data, _ in groups}
+        rejection[title] = AccuracyRejection(*map(np.array, curve))
+    curves = report.rejection_curves({record["model"]: rejection})
     matrix = report.confusion_map(record["confusion"], record["classes"])
-    classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
+    classes = report.Side([matrix, _html(_class_rows(record))])
+    areas = _html(_uncertainty_rows(record))
     histograms = report.score_histograms(by_measure, f"uncertainty ({record['unit']})")
-    has_ood = "ood" in record
+    numbers = _html(_number_rows(record, text))
+    most = sample_limit(len(record["classes"]), len(groups))
+    chosen = (explorer_samples(model, data, most, is_ood) for data, is_ood in groups)
+    samples = [sample for of_data in chosen for sample in of_data]
+    explorer = explore(samples, record["classes"], record["unit"], rule)
+    ood = [_html(_ood_rows(record)), text["ood"]] if "ood" in record else []
+    origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
     content: dict[str, list[Any]] = {
-        "Numbers": [html_table(_number_rows(record, text), digits=4)],
+        "Numbers": [numbers, *_remarks(text)],
         "Sets with a guarantee": _coverage_parts(record, text),
         "Classes": [classes, text["confusion"], text["recall"]],
         "Calibration": [report.reliability_chart(bins), text["calibration"]],
-        "Accuracy when the least certain are rejected": [
-            report.rejection_curves({record["model"]: rejection}),
-            text["rejection"],
-        ],
-        "Uncertainty": [
-            html_table(_uncertainty_rows(record), digits=4),
-            f"{text['uncertainty']} {text['auarc']}",
-            histograms,
-        ],
-        "Out-of-distribution data": [html_table(_ood_rows(record), digits=4), text["ood"]]
-        if has_ood
-        else [],
+        "Accuracy when the least certain are rejected": [curves, text["rejection"]],
+        "Uncertainty": [areas, f"{text['uncertainty']} {text['auarc']}", histograms],
+        "Out-of-distribution data": ood,
         "Explore predictions": [explorer],
         "How this was made": [html_table(provenance_rows(origin))],
     }
-    content["Numbers"] += [text[name] for name in ("probabilities", "acceptance") if name in text]
     sections = [report.Section(heading, parts) for heading, parts in content.items() if parts]
     title = f"Evaluation of {record['model']}"
     report.write_page(path, title, sections, lead=f"{_heading(record)}.")
+
+
+def _remarks(text: Mapping[str, str]) -> list[str]:
+    return [text[name] for name in ("probabilities", "acceptance") if name in text]
 
 
 def _heading(record: Record) -> str:
@@ -307,7 +294,7 @@ def _uncertainty_rows(record: Record) -> list[Record]:
 
 
 def _ood_rows(record: Record) -> list[Record]:
-    """Return two rows for each set of data, by EU and TU, and for the mean of each group."""
+    """Return rows by EU and TU for each set and the mean of each group."""
     sets, means = record["ood"]["sets"], record["ood"]["means"]
     found = [("", one["data"], one) for one in sets if not one["group"]]
     for group, mean in means.items():
@@ -315,42 +302,38 @@ def _ood_rows(record: Record) -> list[Record]:
         found.append((group, "mean", mean))
     columns = {"auroc": "AUROC", "auprc": "AUPRC", "fpr95": "FPR95", "base_rate": "base rate"}
     rows = []
-    for group, name, one in found:
-        label = f"{group}: {name}" if group else name
-        for measure in ("EU", "TU"):
-            values = {column: one[measure][key] for key, column in columns.items()}
-            rows.append({"OOD data": label, "by": measure, **values})
+    for (group, name, one), measure in product(found, ("EU", "TU")):
+        row = {"OOD data": f"{group}: {name}" if group else name, "by": measure}
+        rows.append(row | {column: one[measure][key] for key, column in columns.items()})
     return rows
 
 
 def _coverage_rows(conformal: Record) -> list[Record]:
     """Return one row for each nominal coverage."""
-    return [
-        {"nominal": row["nominal"], **_share(row), "set size": row["mean_size"]}
-        for row in conformal["curve"]
-    ]
+    curve = conformal["curve"]
+    return [{"nominal": c["nominal"], **_bounds(c), "set size": c["mean_size"]} for c in curve]
 
 
 def _coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
-    """Return a plot and the tables of the coverage, in total, by size and by class."""
+    """Return a plot and the tables of the coverage."""
     if "conformal" not in record:
         return []
     conformal = record["conformal"]
-    tables = [html_table(_coverage_rows(conformal), digits=4)]
+    tables = [_html(_coverage_rows(conformal))]
     for name in ("size", "class"):
         shares = conformal[f"by_{name}"].items()
-        rows = [{name: key, "rows": of["rows"], **_share(of)} for key, of in shares]
-        tables.append(html_table(rows, digits=4))
+        rows = [{name: key, "rows": of["rows"], **_bounds(of)} for key, of in shares]
+        tables.append(_html(rows))
     chart = report.coverage_chart(conformal["curve"])
     return [text["conformal"], chart, *tables, text["conformal_shift"]]
 
 
-def _share(share: Record) -> Record:
+def _bounds(share: Record) -> Record:
     return {"coverage": share["coverage"], "from": share["low"], "to": share["high"]}
 
 
 def _class_rows(record: Record) -> list[Record]:
-    """Return one row for each class, with its recall and the most frequent wrong class."""
+    """Return the recall and the most frequent error of each class."""
     names, rows = record["classes"], []
     for index, (name, counts) in enumerate(zip(names, record["confusion"], strict=True)):
         wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)

@@ -1,8 +1,7 @@
 """The samples of the explorer in ``creinn evaluate --report``.
 
-A part of the rows is read again as text or as pixels. If the model supports intervals, the rows are
-also predicted with other widths. For points these are increasing widths. For intervals these are
-parts and multiples of the measured widths.
+The chosen rows are read again as text or pixels. If the model supports intervals, they are also
+predicted with other widths: increasing ones for points, and multiples of measured widths.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,11 +41,11 @@ class Predicted:
 
 
 class _Rows(NamedTuple):
-    """Rows of the data: the inputs of the network, and how they are shown."""
+    """Inputs of the network and their texts."""
 
     x: Any
     names: list[str]
-    is_complete: Tensor  # whether all cells that are used by the model are present
+    is_complete: Tensor  # whether all cells that the model uses are present
     columns: list[str]
     cells: list[list[str]]
     missing: Missing | None  # of a table
@@ -58,27 +57,28 @@ def explorer_samples(
     """Yield at most ``most`` samples of the data, in one or two groups.
 
     Samples with missing values are separate, because they have no widths. ``outside`` is whether
-    the data are out of distribution, or ``None`` if this is unknown.
+    the data are out of distribution, or ``None`` if unknown.
     """
     chosen = choose_samples(data.prediction.total, most)
     rows = _read(model, data.parts, chosen)
     indices = torch.from_numpy(chosen)
     for is_complete in (True, False):
         at = (rows.is_complete == is_complete).nonzero().flatten()
-        if len(at) == 0:
+        if not len(at):
             continue
         own = data.prediction[indices[at]]
+        has_widths = is_complete and takes_intervals(model)
         yield Samples(
             data.name,
             own,
-            [rows.names[i] for i in at.tolist()],
+            [rows.names[i] for i in at],
             rows=len(data.prediction),
             labels=None if data.labels is None else data.labels[indices[at]],
             outside=outside,
             columns=rows.columns,
-            cells=[rows.cells[i] for i in at.tolist()] if rows.cells else (),
+            cells=[rows.cells[i] for i in at] if rows.cells else (),
             images=() if rows.cells else _pixels(rows.x[at], model.preprocessing),
-            widths=_widths(model, rows, at, own) if is_complete and takes_intervals(model) else {},
+            widths=_widths(model, rows, at, own) if has_widths else {},
         )
 
 
@@ -86,33 +86,32 @@ def _read(model: Any, parts: Iterable[Part], chosen: Any) -> _Rows:
     """Read the chosen rows, which must be sorted."""
     x: list[Any] = []
     names, cells, columns = list[str](), list[list[str]](), list[str]()
-    is_complete, missing, before = [], None, 0
+    is_complete, missing, before = list[bool](), None, 0
     for data in parts:
         here = chosen[(chosen >= before) & (chosen < before + len(data))] - before
         before += len(data)
-        if len(here):
-            x.append(data.inputs[torch.from_numpy(here)])
-            complete = np.ones(len(here), dtype=bool)
-            if data.tables:
-                tables = [replace(table, frame=table.frame.iloc[here]) for table in data.tables]
-                used = TableEncoder.from_json(model.preprocessing).columns
-                present = [tables[0].cells(column.name).notna() for column in used]
-                complete = pd.concat(present, axis=1).all(axis=1).to_numpy()
-                columns, missing = list(tables[0].frame)[:MOST_COLUMNS], data.missing
-                cells += _cells(tables, columns)
-                names += [f"row {row}" for row in np.asarray(data.ids["row"])[here]]
-            else:
-                names += [str(data.ids["file"][i]) for i in here]
-            is_complete.append(complete)
+        if not len(here):
+            continue
+        x.append(data.inputs[torch.from_numpy(here)])
+        if data.tables:
+            tables = [replace(table, frame=table.frame.iloc[here]) for table in data.tables]
+            used = TableEncoder.from_json(model.preprocessing).columns
+            present = [tables[0].cells(column.name).notna() for column in used]
+            is_complete += pd.concat(present, axis=1).all(axis=1).tolist()
+            columns, missing = list(tables[0].frame)[:MOST_COLUMNS], data.missing
+            cells += _cells(tables, columns)
+            names += [f"row {row}" for row in np.asarray(data.ids["row"])[here]]
+        else:
+            is_complete += [True] * len(here)
+            names += [str(data.ids["file"][i]) for i in here]
         if before > chosen[-1]:
             break
     inputs = cat(x) if isinstance(x[0], Interval) else torch.cat(x)
-    all_complete = torch.from_numpy(np.concatenate(is_complete))
-    return _Rows(inputs, names, all_complete, columns, cells, missing)
+    return _Rows(inputs, names, torch.tensor(is_complete), columns, cells, missing)
 
 
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
-    """Return the cells of a table as text, or of two tables as ranges if they differ."""
+    """Return the cells as text, or as ranges of two tables."""
     frames = [table.frame[columns].astype(object) for table in (tables[0], tables[-1])]
     first, last = (frame.where(frame.notna(), NO_VALUE).to_numpy().tolist() for frame in frames)
     pairs = [zip(*rows, strict=True) for rows in zip(first, last, strict=True)]
@@ -120,13 +119,13 @@ def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
 
 
 def _pixels(x: Any, preprocessing: dict[str, Any]) -> Any:
-    """Return the images in [0, 1] of the inputs, or of the centers of intervals."""
+    """Return the inputs, or the centers of intervals, as images in [0, 1]."""
     mean, std = (np.array(preprocessing[name])[:, None, None] for name in ("mean", "std"))
     return (as_numpy(x.center if isinstance(x, Interval) else x) * std + mean).clip(0, 1)
 
 
 def _widths(model: Any, rows: _Rows, at: Tensor, own: Any) -> dict[str, Any]:
-    """Return the predictions by the name of the width, including ``own``."""
+    """Return the predictions by width, including ``own``."""
     x, preprocessing = rows.x[at], model.preprocessing
     is_measured = isinstance(x, Interval)
     if rows.missing is not None:

@@ -32,9 +32,7 @@ def export_model(options: ExportOptions) -> int:
     export(model, path, Interval(x, x) if options.intervals else x)
     print(f"wrote {path}: {pluralize(path.stat().st_size, 'byte')}")
     if known is not None:
-        print(
-            "note: prepare the inputs as described under preprocessing in the metadata of the file"
-        )
+        print("note: prepare the inputs as described by preprocessing in the metadata of the file")
     if model.num_classes > MOST_CLASSES:
         print("note: the graph has no AU and EU for this number of classes; see docs/export.md")
     return 0

@@ -1,7 +1,7 @@
-"""``creinn COMMAND ...``: parse the options, run a command and print the errors.
+"""``creinn COMMAND ...``: parse the options, run a command and print errors as one line.
 
 The exit code is 0 for success, 1 for an error in the data, files or settings, 2 for an error in the
-command line, and 130 if the command is interrupted by Ctrl-C. An error is printed as one line.
+command line, and 130 after Ctrl-C.
 """
 
 import inspect
@@ -29,13 +29,13 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def run_command(name: str, found: Any, line: str) -> int:
-    """Run a command and return the exit code; ``line`` is the command line."""
+    """Run a command and return the exit code."""
     match name:  # the modules of the commands import torch
         case "demo":
             from creinn.demo import DemoConfig, run_and_report
             from creinn.files import write_bytes
 
-            # before the training, so that an invalid directory is found early
+            # an invalid directory raises before the training
             write_bytes(found.out / "demo.yaml", options_yaml("demo", found).encode())
             settings = {name: value for name, value in vars(found).items() if name != "out"}
             return run_and_report(DemoConfig(**settings), found.out, line)
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     command, program = arguments[0] if arguments else "", "creinn"
     if command in ("", "-h", "--help"):
-        print(_overview())
-        return OK if arguments else USAGE
+        _print_overview()
+        return OK if command else USAGE
     if command == "--version":
         print(f"creinn {version('creinn')}")
         return OK
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"{command!r} is not a command; commands are {', '.join(COMMANDS)}.")
         program = f"creinn {command}"
         keep_freed_memory()
-        if "WORLD_SIZE" in os.environ:  # before the import of torch: avoid warnings
+        if "WORLD_SIZE" in os.environ:  # read when torch is imported
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         found: Any = parse_options(COMMANDS[command], program, arguments[1:])
         with warnings.catch_warnings():
@@ -94,19 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _overview() -> str:
-    lines = ["usage: creinn COMMAND ...", ""]
+def _print_overview() -> None:
+    print("usage: creinn COMMAND ...\n")
     for name, kind in COMMANDS.items():
-        summary = (inspect.getdoc(kind) or "").partition("\n")[0]
-        lines.append(f"  {name:<8}  {summary}")
-    hint = "creinn COMMAND --help lists the options. --debug prints the traceback of an error."
-    return "\n".join([*lines, "", hint])
+        summary, *_ = inspect.getdoc(kind).splitlines()  # type: ignore[union-attr]
+        print(f"  {name:<8}  {summary}")
+    print("\ncreinn COMMAND --help lists the options. --debug prints the traceback of an error.")
 
 
 def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """Print a warning, with the file and the line if it is not a warning of creinn."""
+    """Print a warning, with its place unless it is of creinn."""
     is_ours = category.__module__.startswith("creinn") or category is UserWarning
     place = "note" if is_ours else f"{filename}:{lineno}: {category.__name__}"
     print(f"{place}: {message}", file=sys.stderr)

@@ -1,9 +1,6 @@
-"""Options of all commands, with their help.
+"""Options of all commands. The module does not load torch, so that ``--help`` is fast."""
 
-This module does not load torch, so that ``--help`` is fast.
-"""
-
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,17 +9,9 @@ from jsonargparse.typing import PositiveInt
 from creinn.cli.parsing import option, setting
 
 MethodName = Literal[
-    "creinn-d",
-    "creinn",
-    "snn",
-    "bnn-r",
-    "bnn-f",
-    "fsvi",
-    "bnn-l",
-    "deep-ensemble",
-    "effcre",
-    "crerl",
-]
+    "creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble",
+    "effcre", "crerl",
+]  # fmt: skip
 Network = Literal[
     "efficientnet-lite0", "resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"
 ]
@@ -30,64 +19,62 @@ Network = Literal[
 MODEL_FILES = ("config.json", "model.safetensors", "train.yaml")
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
 images. Labelled images are in one folder per class."""
-MISSING = """Texts that mark a missing value, separated by commas. Empty cells are always
-missing. auto means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or the marks of the
-training."""
+MARKS = """Marks of missing values, separated by commas. Empty cells are always missing.
+auto means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or the marks of the training."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
 training data. creinn: an interval network, also for interval data. snn: an ordinary network.
-The other methods are baselines."""
-NETWORK = """Network for images; the default is resnet8. efficientnet-lite0 is pretrained on
-ImageNet, and only its last layer is trained. It is best for photographs of any size, if there are
-few of them."""
+The others are baselines."""
+NETWORK = """Network for images; default resnet8. efficientnet-lite0 is pretrained on ImageNet,
+and only its last layer is trained. It is best for few photographs of any size."""
 FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from.
-creinn-d needs one pass over the training data, and creinn trains an interval for each weight."""
-DISTANCE = """Whether the credal sets grow with the distance from the training data; the default
-is true for creinn-d only. A number is the scale, which is otherwise chosen in the training."""
+creinn-d needs one pass over the training data; creinn trains an interval for each weight."""
+DISTANCE = """Whether the credal sets grow with the distance from the training data; default true
+for creinn-d only. A number is the scale, which is otherwise chosen in the training."""
 COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the
 true class with this probability, such as 0.95. This holds for similar data only."""
-MAX_ERROR = """Calibrate the acceptance of rows with a sixth of the rows, so that the error rate
-among accepted rows is at most this rate, such as 0.05. This holds for similar data only."""
-VOTES = """Columns with the votes for each class, or probabilities, instead of --target; the columns
-are the classes."""
+MAX_ERROR = """Calibrate the acceptance with a sixth of the rows, so that the error rate among
+accepted rows is at most this rate, such as 0.05. This holds for similar data only."""
+VOTES = """Columns with the votes for each class, or probabilities, instead of --target. The
+columns are the classes."""
 MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
 or sound (the intervals contain the output of every network in the weight intervals)."""
 VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the
-scale of the distance. The default is a sixth, or 0 with --from or for few rows."""
+scale of the distance; default a sixth, or 0 with --from or for few rows."""
 TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from
 it is radii for creinn and nothing for creinn-d."""
-PATIENCE = """Number of epochs without a lower validation loss after which the training stops
-and the best weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
-RATE = """Initial learning rate of Adam. The default is 0.001, or 0.002 to 0.004 for ordinary
-networks on tables."""
-BATCH = "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256."
+PATIENCE = """Epochs without a lower validation loss after which the training stops and the best
+weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
+RATE = """Initial learning rate of Adam; default 0.001, for ordinary networks on tables 0.002 to
+0.004."""
+BATCH = "Rows per step; default 64, for ordinary networks on tables 64 to 256."
 UNLABELLED = "Drop rows without a class. Otherwise they are an error."
 DEVICE = "Device: cpu, cuda, cuda:1, mps or auto."
-OOD = """Out-of-distribution data, a table or folder; can be repeated. NAME=PATH puts the data
-into a group, such as near=other.csv, and the report has the mean of each group."""
-PREDICTIONS = """File for the predictions: Parquet if it ends in .parquet, otherwise CSV (required).
-All options are in a file with the same name and the suffix .yaml."""
+OOD = """Out-of-distribution table or folder; can be repeated. NAME=PATH puts the data into a
+group, such as near=other.csv; the report has the mean of each group."""
+PREDICTIONS = """File for the predictions, Parquet if it ends in .parquet, otherwise CSV (required).
+All options are in a file of the same name with the suffix .yaml."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Paths of the data, or of lower and upper bounds, and how to read them."""
+    """Paths of the data or of its bounds, and how to read them."""
 
     data: Path | None = option(None, "data", DATA, positional=True)
-    lower: Path | None = option(None, "data", "Table or folder of lower bounds, with --upper.")
-    upper: Path | None = option(None, "data", "Table or folder of upper bounds.")
-    missing: tuple[str, ...] = option(("auto",), "data", MISSING)
+    lower: Path | None = option(None, "data", "Table or folder of lower bounds.")
+    upper: Path | None = option(None, "data", "Upper bounds, with --lower.")
+    missing: tuple[str, ...] = option(("auto",), "data", MARKS)
     decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
-    size: int | None = option(None, "data", "Side in pixels of images; by default as in training.")
-    separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
-    encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
-    comment: str = setting("", "data", "Character that starts a comment, such as #.")
-    strict: bool = setting(False, "data", "Whether an unreadable image is an error.")
+    size: int | None = option(None, "data", "Side of images in pixels.")
+    separator: str = setting("auto", "Character between cells; auto detects , ; tab or |.")
+    encoding: str = setting("auto", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
+    comment: str = setting("", "Character that starts a comment, such as #.")
+    strict: bool = setting(False, "Whether an unreadable image is an error.")
     batch_size: int | None = option(None, "method", "Rows per batch.")
-    device: str = setting("cpu", "training", DEVICE)
+    device: str = setting("cpu", DEVICE)
 
     @property
     def paths(self) -> list[Path]:
-        """Paths that are given."""
+        """The given paths."""
         return [path for path in (self.data, self.lower, self.upper) if path is not None]
 
     @property
@@ -103,54 +90,52 @@ class TrainOptions(DataOptions):
     target: str | None = option(None, "data", "Column of the classes of a table.")
     target_columns: tuple[str, ...] = option((), "data", VOTES)
     drop: tuple[str, ...] = option((), "data", "Columns to leave out, separated by commas.")
-    categorical: tuple[str, ...] = setting((), "data", "Columns of numbers that are categories.")
-    dayfirst: bool | None = setting(None, "data", "Whether dates such as 03/04/2021 are in April.")
-    drop_unlabelled: bool = setting(False, "data", UNLABELLED)
-    max_categories: int = setting(100, "data", "Maximum number of categories of a column.")
-    max_classes: int | None = setting(None, "data", "Maximum number of classes; default 1000.")
-    channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
-    augment: bool = setting(False, "data", "Whether to shift and mirror images at random.")
+    categorical: tuple[str, ...] = setting((), "Number columns that are categories.")
+    dayfirst: bool | None = setting(None, "Whether 03/04/2021 is in April.")
+    drop_unlabelled: bool = setting(False, UNLABELLED)
+    max_categories: int = setting(100, "Most categories of a column.")
+    max_classes: int | None = setting(None, "Most classes; default 1000.")
+    channels: int = setting(3, "3 for color images, 1 for gray images.")
+    augment: bool = setting(False, "Whether to shift and mirror images.")
     method: MethodName = option("creinn-d", "method", METHOD)
     network: Network | None = option(None, "method", NETWORK)
     finetune: bool = option(False, "method", "Train all layers of the pretrained network.")
     hidden: tuple[int, ...] = option((64, 64), "method", "Widths of hidden layers for tables.")
     members: PositiveInt | None = option(None, "method", "Number of networks in an ensemble.")
-    distance: bool | float | None = setting(None, "method", DISTANCE)
+    distance: bool | float | None = setting(None, DISTANCE)
     from_: Path | None = option(None, "method", FROM)
     coverage: float | None = option(None, "method", COVERAGE)
     max_error: float | None = option(None, "method", MAX_ERROR)
-    confidence: float = option(0.95, "method", "Probability of the guarantee of --max-error.")
+    confidence: float = option(0.95, "method", "Confidence of --max-error.")
     combine: Literal["average", "envelope"] = setting(
-        "average", "method", "Combination of the credal sets of several networks."
+        "average", "Combination of several credal sets."
     )
-    mode: Literal["paper", "scaled", "sound"] = setting("paper", "method", MODE)
+    mode: Literal["paper", "scaled", "sound"] = setting("paper", MODE)
     loss: Literal["intersection", "bounds"] = setting(
-        "intersection", "method", "Loss of the intersection probability, or of both bounds."
+        "intersection", "Loss of the intersection probability or of both bounds."
     )
     temperature: bool | None = setting(
-        None, "method", "Whether to fit a temperature; the default is true for creinn-d only."
+        None, "Whether to fit a temperature; default true for creinn-d only."
     )
     stem: Literal["cifar", "imagenet"] = setting(
-        "cifar", "method", "First layers of resnet18, 34 and 50, for small or large images."
+        "cifar", "First layers of a resnet, for small or large images."
     )
-    width: int | None = setting(None, "method", "Number of channels of the first stage.")
-    epochs: int = option(100, "training", "Maximum number of passes over the training data.")
+    width: int | None = setting(None, "Channels of the first stage.")
+    epochs: int = option(100, "training", "Most passes over the training data.")
     batch_size: int | None = option(None, "training", BATCH)
     validation_fraction: float | None = option(None, "training", VALIDATION)
     class_weight: Literal["balanced", "none"] = setting(
-        "none", "training", "balanced: all classes have the same total weight."
+        "none", "balanced: all classes have the same total weight."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
-    train: Literal["auto", "all", "radii", "nothing"] = setting("auto", "training", TRAIN)
-    learning_rate: float | None = setting(None, "training", RATE)
+    train: Literal["auto", "all", "radii", "nothing"] = setting("auto", TRAIN)
+    learning_rate: float | None = setting(None, RATE)
     milestones: tuple[int, ...] = setting(
-        (), "training", "Epochs after which the learning rate is divided by ten."
+        (), "Epochs after which the learning rate is divided by ten."
     )
-    patience: int | None = setting(None, "training", PATIENCE)
-    checkpoints: Path | None = setting(
-        None, "training", "Directory of checkpoints, from which the same command resumes."
-    )
-    progress: bool = setting(True, "output", "Whether to show the progress.")
+    patience: int | None = setting(None, PATIENCE)
+    checkpoints: Path | None = setting(None, "Directory of checkpoints to resume from.")
+    progress: bool = setting(True, "Whether to show the progress.")
     out: Path = option(help="Directory of the model, with all options in train.yaml (required).")
 
 
@@ -158,9 +143,7 @@ class TrainOptions(DataOptions):
 class SavedModel:
     """Directory of a trained model."""
 
-    model: Path = option(
-        group="data", help="Directory written by creinn train (required).", positional=True
-    )
+    model: Path = option(MISSING, "data", "Directory of a model (required).", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,13 +160,8 @@ class ModelOptions(DataOptions, SavedModel):
 
     @property
     def inputs(self) -> list[Path]:
-        """Files that the command reads."""
+        """Files that are read."""
         return [*self.paths, *(self.model / name for name in MODEL_FILES)]
-
-    @property
-    def outputs(self) -> list[Path]:
-        """Files that the command writes, except for the options."""
-        return [self.out]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +170,8 @@ class PredictOptions(ModelOptions):
 
     The result has one row per input: label, probability with lower and upper bound of each class,
     aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of possible classes.
-    Models trained with --coverage add the column conformal_set, and those trained with --max-error
-    the column accepted. Baselines have no bounds or sets.
+    Training with --coverage adds the column conformal_set, and --max-error the column accepted.
+    Baselines have no bounds or sets.
     """
 
     keep: tuple[str, ...] = option((), help="Columns to copy to the result, separated by commas.")
@@ -213,7 +191,7 @@ class EvaluateOptions(ModelOptions):
 
     @property
     def ood_sets(self) -> list[tuple[str, "EvaluateOptions"]]:
-        """Group, or an empty text, and options of each set of out-of-distribution data."""
+        """Group (or an empty text) and options of each set of OOD data."""
         sets = []
         for text in self.ood:
             group, is_named, path = text.partition("=")
@@ -227,22 +205,17 @@ class EvaluateOptions(ModelOptions):
 
     @property
     def inputs(self) -> list[Path]:
-        """Files that the command reads."""
+        """Files that are read."""
         return [*super().inputs, *(path for _, ood in self.ood_sets for path in ood.paths)]
-
-    @property
-    def outputs(self) -> list[Path]:
-        """Files that the command writes, except for the options."""
-        return [self.out] if self.report is None else [self.out, self.report]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(SavedModel):
     """Export a trained CreINN as one graph that runs without creinn.
 
-    The output of the graph is the bounds, the label, the uncertainties and the set of classes. ONNX
-    requires pip install "creinn[onnx]"; .pt2 is a program of torch.export. The metadata of the file
-    contains the names of the classes and the preparation of the inputs.
+    The outputs are the bounds, label, uncertainties and set of classes. ONNX requires
+    pip install "creinn[onnx]"; .pt2 is a program of torch.export. The metadata of the file contains
+    the names of the classes and the preparation of the inputs.
     """
 
     intervals: bool = option(False, "data", "Use bounds as inputs (interval networks only).")
@@ -255,11 +228,9 @@ class ExportOptions(SavedModel):
 class DemoOptions:
     """Compare CreINNs and ensembles with ordinary networks on digits, in 1-2 minutes."""
 
-    members: int = option(
-        5, "method", "Members of each ensemble; twice as many for Deep Ensembles."
-    )
+    members: int = option(5, "method", "Members of an ensemble; twice as many for Deep Ensembles.")
     epochs: int = option(40, "training", "Passes over the training images.")
     seed: int = option(0, "training", "Seed of all random numbers.")
-    jobs: int = option(2, "training", "Number of networks that are trained at the same time.")
+    jobs: int = option(2, "training", "Networks that are trained at once.")
     out: Path = option(Path("demo"), help="Folder for report.html, results.json and demo.yaml.")
     progress: bool = option(True, help="Show a progress bar.")

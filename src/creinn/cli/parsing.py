@@ -1,8 +1,7 @@
 """Parsing of the options of a command, which are the fields of a dataclass.
 
-The most important fields are options of the command line. The other fields are settings, which are
-given by ``--set NAME=VALUE`` or in the YAML file of ``--config``. The name of the field ``from_``
-is ``from`` on the command line.
+Less important fields are settings: they are given by ``--set NAME=VALUE`` or in the YAML file of
+``--config``. The field ``from_`` is ``from`` on the command line.
 """
 
 import argparse
@@ -28,13 +27,13 @@ class UsageError(Exception):
 
 
 def option(default: Any = MISSING, group: str = "output", help: str = "", **kind: bool) -> Any:
-    """Define an option; the name of a positional option is not written."""
+    """Define an option."""
     return field(default=default, metadata={"group": group, "help": help, **kind})
 
 
-def setting(default: Any, group: str, help: str) -> Any:
-    """Define a setting, which is given by ``--set`` or in a file."""
-    return option(default, group, help, setting=True)
+def setting(default: Any, help: str) -> Any:
+    """Define a setting."""
+    return option(default, help=help, setting=True)
 
 
 def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
@@ -48,11 +47,12 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
     try:
         known, others = file.parse_known_args(arguments)
         config = [f"--config={path}" for path in known.config]
-        found = _parser(kind, program).parse_args([*config, *others]).as_dict()
+        found = _parser(kind, program).parse_args([*config, *others])
         given = {}
         for entry in fields(kind):  # type: ignore[arg-type]
-            if found.get(_key(entry)) is not None:
-                given[entry.name] = found[_key(entry)]
+            value = found.get(_key(entry))
+            if value is not None:
+                given[entry.name] = tuple(value) if isinstance(value, list) else value
             elif entry.default is MISSING:
                 raise ValueError(f"{_flag(entry)} is required")
         return kind(**given)
@@ -61,26 +61,27 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
 
 
 def options_yaml(command: str, options: Any) -> str:
-    """Return all options as a file for ``--config``, with the version and the command."""
+    """Return all options as text for a file of ``--config``."""
     values = {_key(entry): getattr(options, entry.name) for entry in fields(options)}
     plain = json.loads(json.dumps(values, default=str))  # convert paths and tuples
-    style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 2**16}
-    text = yaml.safe_dump(plain, default_flow_style=None, **style)
+    style: dict[str, Any] = {"default_flow_style": None, "allow_unicode": True, "width": 2**16}
+    text = yaml.safe_dump(plain, sort_keys=False, **style)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
 
-def check_outputs(command: str, options: Any) -> None:
+def check_outputs(command: str, options: Any, report: Path | None = None) -> None:
     """Raise an error if an output would replace an input, the model or other files.
 
-    The options are written beside the first output, to a file with the suffix ``.yaml``. Outputs of
-    an earlier run of the same command are replaced. With ``--force`` all other files are replaced.
+    The options are written beside ``options.out``. Files of an earlier run of the command are
+    replaced, and with ``--force`` all files except inputs.
     """
     record = options.out.with_suffix(".yaml")
-    if record in options.outputs:
+    outputs = [options.out] if report is None else [options.out, report]
+    if record in outputs:
         raise ValueError(f"The options are written to {record}. Choose another name.")
     text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     is_ours = f"; again: creinn {command} " in text.partition("\n")[0]
-    for path in filter(Path.exists, [*options.outputs, record]):
+    for path in filter(Path.exists, [*outputs, record]):
         if path.is_dir():
             raise ValueError(f"{path} is a directory. Give a file.")
         if any(source.exists() and source.samefile(path) for source in options.inputs):
@@ -101,15 +102,8 @@ class _Setting(argparse.Action):
         namespace.update(parser.parse_object({name: value}, defaults=False))
 
 
-class _Repeated(argparse.Action):
-    """Collect the values of an option that is repeated."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        setattr(namespace, self.dest, (*(getattr(namespace, self.dest) or ()), *values))
-
-
 def _parser(kind: type, program: str) -> ArgumentParser:
-    """Return a parser of all options; the settings are described below the other options."""
+    """Return the parser, with the settings at the end of the help."""
     parser = ArgumentParser(
         prog=program,
         description=inspect.getdoc(kind),
@@ -125,14 +119,14 @@ def _parser(kind: type, program: str) -> ArgumentParser:
     for entry in fields(kind):
         kinds, text = entry.metadata, _help(entry)
         what: dict[str, Any] = {"type": _type(entry.type)}
-        if "positional" in kinds:
-            what |= {"nargs": "?", "default": argparse.SUPPRESS}  # keep the value of the file
-        elif "repeated" in kinds:
-            what |= {"action": _Repeated, "type": _texts}
-        elif "setting" in kinds:
+        if "setting" in kinds:
             parser.add_argument(f"--{entry.name}", help=argparse.SUPPRESS, **what)
             settings += [f"  {_key(entry)}", textwrap.indent(textwrap.fill(text, 76), "      ")]
             continue
+        if "positional" in kinds:
+            what |= {"nargs": "?", "default": argparse.SUPPRESS}  # keep the value of the file
+        elif "repeated" in kinds:
+            what = {"type": _texts, "action": "extend"}
         elif isinstance(entry.default, bool):
             what = {"action": ActionYesNo(no_prefix="no-"), "default": None}
         groups[kinds["group"]].add_argument(_flag(entry), help=text.replace("%", "%%"), **what)
@@ -144,7 +138,7 @@ def _parser(kind: type, program: str) -> ArgumentParser:
 
 
 def _help(entry: Field[Any]) -> str:
-    """Return the help of an option on one line, with the default."""
+    """Return the help of an option with its default."""
     text, default = " ".join(entry.metadata["help"].split()), entry.default
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
@@ -153,7 +147,7 @@ def _help(entry: Field[Any]) -> str:
 
 
 def _type(hint: Any) -> Any:
-    """Return the type of jsonargparse for the annotation of a field, without ``None``."""
+    """Return the type of a field without ``None``; tuples are separated by commas."""
     if get_origin(hint) is tuple:
         return _comma_separated(get_args(hint)[0])
     kinds = tuple(kind for kind in get_args(hint) if kind is not NoneType)
@@ -164,15 +158,15 @@ def _comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that converts ``a,b`` or a list of a YAML file."""
 
     def items(value: Any) -> tuple[Any, ...]:
-        parts = value.split(",") if isinstance(value, str) else value
-        return tuple(kind(text) for part in parts if (text := str(part).strip()))
+        parts = value.split(",") if isinstance(value, str) else map(str, value)
+        return tuple(kind(part.strip()) for part in parts if part.strip())
 
     return items
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _texts(value: Any) -> list[str]:
     """Convert a text, or a list of a YAML file."""
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
+    return [value] if isinstance(value, str) else list(map(str, value))
 
 
 def _key(entry: Field[Any]) -> str:

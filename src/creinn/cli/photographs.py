@@ -1,44 +1,34 @@
-"""Photographs with a pretrained network: options, and features that are computed once."""
+"""Photographs with a pretrained network, whose features are computed once."""
 
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from creinn import models
-from creinn.baselines.registry import build_classifier
-from creinn.classifier.methods import Method
-from creinn.cli.sources import (
-    PreparedData,
-    check_classes,
-    check_counts,
-    image_parts,
-    show_progress,
-)
+from creinn.cli.sources import PreparedData, check_classes, check_counts, image_parts, show_progress
 from creinn.data.images import is_tree, open_tree
 from creinn.data.transforms import normalize
 from creinn.distributed import rank
 from creinn.files import read_tensors, write_tensors
 from creinn.models.efficientnet import PREPROCESSING
-from creinn.training.features import Extractor, FeatureHead
+from creinn.training.features import Extractor
 
 if TYPE_CHECKING:
     from creinn.cli.options import TrainOptions
 
 NETWORK = "efficientnet-lite0"
 METHODS = ("creinn-d", "snn", "deep-ensemble")
-FEATURES = "features.safetensors"
-"""The file with the features in the directory of the model."""
+FEATURES = "features.safetensors"  # in the directory of the model
 ENOUGH_IMAGES = 5000
 FINETUNE_RATE = 1e-4
 ADVICE = f"--network {NETWORK} is usually more accurate and faster (pip install creinn[pretrained])"
 
 
 def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
-    """Check the options of a pretrained network, and return the preprocessing of its images."""
+    """Check the options, and return the preprocessing of the network."""
     if options.network != NETWORK:
         if options.finetune:
             raise ValueError(f"--finetune requires --network {NETWORK}.")
@@ -50,7 +40,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
     if options.stem != "cifar" or options.width is not None or options.channels != 3:
         raise ValueError(f"stem, width and channels: not with {NETWORK}.")
     if options.augment and not options.finetune:
-        raise ValueError("augment requires --finetune: the features are computed only once.")
+        raise ValueError("augment requires --finetune: the features are computed once.")
     size = {} if options.size is None else {"size": [options.size, options.size]}
     return {"kind": "images", **PREPROCESSING, **size}
 
@@ -58,7 +48,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
 def learn_features(
     options: "TrainOptions", preprocessing: dict[str, Any]
 ) -> tuple[PreparedData, Extractor]:
-    """Compute the features of all images, or read them from the directory of the model."""
+    """Compute the features of all images, or read those of an earlier call."""
     classes = check_classes(options)
     logits = 1 if len(classes) == 2 else len(classes)
     network: Any = models.efficientnet_lite0(logits, pretrained=True)
@@ -66,27 +56,18 @@ def learn_features(
     header: dict[str, Any] = {"images": _digest(options.paths[0]), "preprocessing": preprocessing}
     header |= {"layers": list(extract.layers), "strict": options.strict}
     path = options.out / FEATURES
-    if (found := _read(path, header)) is not None:
-        tensors, header = found
-    else:
-        tensors, about = _compute(options, preprocessing, classes, extract)
-        header |= about
+    tensors, found = read_tensors(path) if path.exists() else ({}, {})
+    if not found.items() >= header.items():  # there are none, or they are of other images
+        tensors, notes = _compute(options, preprocessing, classes, extract)
+        found = header | notes
         if rank() == 0:
-            write_tensors(path, tensors, header)
+            write_tensors(path, tensors, found)
     rows, labels = tensors["features"], tensors["labels"]
-    notes: dict[str, Any] = {name: header[name] for name in ("notes", "unreadable")}
-    data = PreparedData(options.source, rows, labels, classes, preprocessing=preprocessing, **notes)
+    about: Any = {name: found[name] for name in ("notes", "unreadable")}
+    about["preprocessing"] = preprocessing
+    data = PreparedData(options.source, rows, labels, classes, **about)
     check_counts(data)
     return data, extract
-
-
-def build_heads(
-    method: Method, settings: dict[str, Any], extractor: Extractor, num_logits: int
-) -> Callable[[], Any]:
-    """Return a function that builds classifiers of the features."""
-    head = partial(FeatureHead, extractor.widths, num_logits)
-    layers = {"feature_layers": head().feature_layers} if method.is_credal else {}
-    return partial(build_classifier, method, head, **settings, **layers)
 
 
 def _compute(
@@ -95,7 +76,7 @@ def _compute(
     classes: Sequence[str],
     extract: Extractor,
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the features and labels of all images, and the notes of the reader."""
+    """Return features and labels, and the notes of the reader."""
     rows: list[torch.Tensor] = []
     labels: list[Any] = []
     parts = image_parts(options, preprocessing, classes)
@@ -108,18 +89,10 @@ def _compute(
     return {"features": torch.cat(rows), "labels": torch.cat(labels)}, about
 
 
-def _read(path: Path, header: dict[str, Any]) -> Any:
-    """Return stored features and their header, or ``None`` if they are of other images."""
-    if not path.exists():
-        return None
-    tensors, found = read_tensors(path)
-    return (tensors, found) if found.items() >= header.items() else None
-
-
 def _digest(path: Path) -> str:
-    """Return a checksum of the names, sizes and times of all images, or of the archive."""
+    """Return a checksum of names, sizes and times of the images or the archive."""
     with open_tree(path) as tree:
         files = [path / name for name in tree.images] if path.is_dir() else [path]
-    states = [(file, file.stat()) for file in files]
+    states = ((file, file.stat()) for file in files)
     about = [(file.as_posix(), state.st_size, state.st_mtime_ns) for file, state in states]
     return f"{zlib.crc32(repr(about).encode()):08x}"

@@ -1,4 +1,4 @@
-"""``creinn predict``: write the class, bounds and uncertainties of each input."""
+"""``creinn predict``: write the label, bounds and uncertainties of each input."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -23,7 +23,7 @@ SEPARATOR = "|"  # of the names in a set of classes
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict the data, write the table in parts, and return the exit code."""
+    """Predict the data and write the table in parts."""
     check_outputs("predict", options)
     model = load(options.model, choose_device(options.device))
     count = 0
@@ -47,10 +47,9 @@ def prediction_table(
 ) -> pd.DataFrame:
     """Return the predictions as columns after ``names``, which identify the rows.
 
-    The columns are ``label``; ``probability_c``, ``lower_c`` and ``upper_c`` for each class ``c``;
-    ``AU``, ``EU``, ``TU``; ``set``; and ``conformal_set``, which can be empty, and ``accepted`` if
-    the model is calibrated. The probability of a credal set is the intersection probability. The
-    bounds and the sets are only available for credal sets.
+    The columns are ``label``; ``probability_c`` (of credal sets the intersection probability),
+    ``lower_c`` and ``upper_c`` for each class ``c``; ``AU``, ``EU``, ``TU``; ``set``; and, if the
+    model is calibrated, ``conformal_set`` and ``accepted``. Only credal sets have bounds and sets.
     """
     class_names = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": class_names[prediction.label.numpy()]}
@@ -75,7 +74,7 @@ def prediction_table(
 
 
 class ParquetWriter:
-    """Writer of chunks of rows. The first chunk determines the types of the columns."""
+    """Writer of chunks; the first one determines the types of the columns."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._pa, self._pq = load_pyarrow()
@@ -87,7 +86,7 @@ class ParquetWriter:
         pa = self._pa
         rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
         if self._writer is None:
-            texts = {pa.null(), pa.large_string()}  # an empty column, or texts of pandas
+            texts = {pa.null(), pa.large_string()}  # of empty columns, and of pandas
             fields = [f.with_type(pa.string()) if f.type in texts else f for f in rows.schema]
             self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
         self._writer.write_table(rows.cast(self._writer.schema))

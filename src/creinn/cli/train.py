@@ -1,6 +1,5 @@
-"""``creinn train``: train a new or a saved model on the data of the user."""
+"""``creinn train``: train a new or a saved model."""
 
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,7 +8,8 @@ from dataclasses import fields, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any, get_args
+from statistics import fmean
+from typing import Any
 
 import torch
 
@@ -20,14 +20,13 @@ from creinn.classifier.base import Classifier, members_of, takes_intervals
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
 from creinn.cli.calibrate import SIXTH, calibrate, calibration_split
-from creinn.cli.options import MethodName, TrainOptions
+from creinn.cli.options import TrainOptions
 from creinn.cli.parsing import options_yaml
 from creinn.cli.photographs import (
     ADVICE,
     ENOUGH_IMAGES,
     FINETUNE_RATE,
     NETWORK,
-    build_heads,
     check_pretrained,
     learn_features,
 )
@@ -50,14 +49,13 @@ from creinn.graph.convert import credal
 from creinn.numerics import list_names, pluralize
 from creinn.saving import CONFIG, load, read_config, save
 from creinn.training import History, TrainConfig
-from creinn.training.features import Extractor, attach_network
+from creinn.training.features import Extractor, FeatureHead, attach_network
 from creinn.training.loop import fit_members
 
-METHODS = {name: find_method(name) for name in get_args(MethodName)}
 MEMBERS = 5  # the default size of an ensemble
 PATIENCE = 10
 MIN_VALIDATION_ROWS = 10
-POINT_WIDTH = 1e-3  # a mean width of the probability intervals that is almost 0
+POINT_WIDTH = 1e-3  # mean width of probability intervals that are almost points
 MOST_CLASSES = 20  # in the description of the data
 CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage", "max_error"}
 NEW_MODEL_OPTIONS = {
@@ -67,7 +65,7 @@ NEW_MODEL_OPTIONS = {
 
 
 def train(options: TrainOptions) -> int:
-    """Train a model in all processes of torchrun; only the first one prints and writes files."""
+    """Train a model; only the first process prints and writes files."""
     with ExitStack() as stack:
         stack.enter_context(process_group(options.device))
         if rank() > 0:
@@ -77,7 +75,7 @@ def train(options: TrainOptions) -> int:
 
 
 def _train(options: TrainOptions) -> int:
-    method = METHODS[options.method]
+    method = find_method(options.method)
     check_paths(options)
     options = resolve_options(options, method)
     config = train_config(options)
@@ -85,10 +83,9 @@ def _train(options: TrainOptions) -> int:
     start, data, extractor = _load(options)
     is_interval = takes_intervals(start[0]) if start else method.takes_intervals
     is_images = data.preprocessing["kind"] == "images"
-    _check_data(options, data, is_interval)
+    _check_data(options, data, is_images, is_interval)
     if is_images or is_interval:
-        rate = FINETUNE_RATE if options.finetune else 1e-3
-        rate = rate if config.learning_rate is None else config.learning_rate
+        rate = config.learning_rate or (FINETUNE_RATE if options.finetune else 1e-3)
         config = replace(config, batch_size=config.batch_size or 64, learning_rate=rate)
     _print_data(data)
     calibration = None
@@ -99,7 +96,7 @@ def _train(options: TrainOptions) -> int:
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     members = options.members or len(start) or (MEMBERS if is_ensemble(options.method) else 1)
-    build = iter(start).__next__ if start else _builder(options, data, extractor)
+    build = iter(start).__next__ if start else _builder(options, method, data, extractor)
     networks, histories = _fit(options, build, members, train_data, val_data, config)
     if histories and histories[-1].interrupted:
         if rank() == 0:
@@ -131,45 +128,39 @@ def _train(options: TrainOptions) -> int:
 
 
 def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
-    """Return the options with all defaults, and raise an error if there is a conflict."""
+    """Check the options, and return them with all defaults."""
     given = {e.name.strip("_") for e in fields(options) if getattr(options, e.name) != e.default}
+    has_distance, train = method.options.get("distance", False), options.train
     if not method.is_credal and (found := sorted(given & CREDAL_OPTIONS)):
-        raise ValueError(
-            f"{', '.join(found)}: only for --method creinn-d or creinn, not {options.method}."
-        )
+        expected = "only for --method creinn-d or creinn"
+        raise ValueError(f"{', '.join(found)}: {expected}, not {options.method}.")
     if options.temperature is not None and method.classifier in ("LaplaceBNN", "EffCre", "CreRL"):
         raise ValueError(f"temperature: not for --method {options.method}.")
     if options.members is not None and not method.forms_ensembles:
         raise ValueError(f"members: {options.method} is one model. Omit the option.")
     if options.from_ is not None and (found := sorted(given & NEW_MODEL_OPTIONS)):
         raise ValueError(f"{', '.join(found)}: not with --from, which defines these options.")
-    train, has_distance = options.train, method.options.get("distance", False)
     if options.from_ is None and train in ("radii", "nothing"):
         raise ValueError(f"train={train} requires --from: a new network is untrained.")
+    if has_distance and options.distance is False:
+        raise ValueError(f"{options.method} requires a distance. Use --method creinn instead.")
     if train == "auto":
         train = "all" if options.from_ is None else "nothing" if has_distance else "radii"
     distance = has_distance if options.distance is None and method.is_credal else options.distance
-    if has_distance and distance is False:
-        raise ValueError(f"{options.method} requires a distance. Use --method creinn instead.")
     return replace(options, train=train, distance=distance)
 
 
 def train_config(options: TrainOptions) -> TrainConfig:
-    """Return the configuration of the training."""
+    """Return the configuration of :func:`creinn.fit`."""
     fraction = options.validation_fraction
     if fraction is not None and not 0 <= fraction < 1:
-        raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {fraction}.")
+        raise ValueError(f"--validation-fraction must be in [0, 1), got {fraction}.")
     if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
         raise ValueError("patience requires --validation-fraction: it uses the validation loss.")
     patience = (PATIENCE if options.patience is None else options.patience) or None
+    names = ("epochs", "batch_size", "learning_rate", "milestones", "seed", "device", "progress")
     return TrainConfig(
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        learning_rate=options.learning_rate,
-        milestones=options.milestones,
-        seed=options.seed,
-        device=options.device,
-        progress=options.progress,
+        **{name: getattr(options, name) for name in names},
         train="radii" if options.train == "radii" else "all",
         class_weight=None if options.class_weight == "none" else "balanced",
         directory=options.checkpoints,
@@ -179,7 +170,7 @@ def train_config(options: TrainOptions) -> TrainConfig:
 
 
 def check_directory(out: Path) -> None:
-    """Raise an error if a model in this directory would replace other files."""
+    """Raise an error if other files would be replaced."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file. Give a directory for the model.")
     if (out / CONFIG).exists():
@@ -189,10 +180,10 @@ def check_directory(out: Path) -> None:
 def train_val_split(
     data: PreparedData, options: TrainOptions
 ) -> tuple[PreparedData, PreparedData | None]:
-    """Split the rows into a training set and a validation set, which can be ``None``.
+    """Split the rows into a training set and an optional validation set.
 
-    The default fraction is a sixth, or 0 if a sixth is too small, or if the model is not new and
-    was possibly trained on the rows. The training set has at least one row of each class.
+    The default fraction is a sixth, or 0 for few rows or if the model is not new and was possibly
+    trained on the rows. The training set has at least one row of each class.
     """
     labels, fraction, is_new = data.labels, options.validation_fraction, options.from_ is None
     if fraction is None and not (is_new and len(labels) * SIXTH >= MIN_VALIDATION_ROWS):
@@ -229,20 +220,18 @@ def _fit(
         augment = RandomCropFlip(padding=padding) if options.augment else None
         return fit_members(build, members, data, held_out, config, augment)
     networks: list[Any] = [build() for _ in range(members)]
+    size = options.batch_size or 256
     with single_process():
         for network in networks:
             if network.distance_radius is not None:
-                size = options.batch_size or 256
                 network.fit_distance(data, held_out=held_out, batch_size=size)
     return networks, []
 
 
-def _load(
-    options: TrainOptions,
-) -> tuple[list[CreINN], PreparedData, Extractor | None]:
-    """Load the networks of ``--from``, and the data or the features of a frozen network."""
+def _load(options: TrainOptions) -> tuple[list[CreINN], PreparedData, Extractor | None]:
+    """Load the networks of ``--from``, and the data or their features."""
     if options.from_ is not None:
-        return *_load_start(options), None
+        return *_load_start(options, options.from_), None
     preprocessing = check_pretrained(options)
     if preprocessing is not None and not options.finetune:
         return [], *learn_features(options, preprocessing)
@@ -253,61 +242,60 @@ def _load(
     return [], data, None
 
 
-def _load_start(options: TrainOptions) -> tuple[list[CreINN], PreparedData]:
-    """Load the networks of ``--from`` as credal networks, and the rows for this model."""
-    assert options.from_ is not None
-    model = load(options.from_, choose_device(options.device))
+def _load_start(options: TrainOptions, path: Path) -> tuple[list[CreINN], PreparedData]:
+    """Load a model as credal networks, and its data."""
+    model = load(path, choose_device(options.device))
     members = members_of(model)
     for member in members:
         if type(member) not in (SNN, CreINN):
-            raise ValueError(
-                f"{options.from_} is a {type(member).__name__}. --from requires a model of the "
-                "method creinn-d, creinn, snn or deep-ensemble."
-            )
+            expected = "a model of the method creinn-d, creinn, snn or deep-ensemble"
+            raise ValueError(f"{path} is a {type(member).__name__}. --from requires {expected}.")
     if options.members not in (None, len(members)):
-        raise ValueError(f"--members is {options.members}, but {options.from_} has {len(members)}.")
+        raise ValueError(f"--members is {options.members}, but {path} has {len(members)}.")
     needs_radii = options.method == "creinn" or options.train == "radii"
-    networks = [credal(member, _settings(options), needs_radii) for member in members]
+    networks = [credal(member, _settings(options, True), needs_radii) for member in members]
     data = read_data(options, model.preprocessing, model.class_names)
     known = data.preprocessing.get("target") or data.preprocessing.get("target_columns")
     given = options.target or list(options.target_columns) or known
     if given != known:
-        raise ValueError(f"--target is {given!r}, but {options.from_} predicts {known!r}.")
+        raise ValueError(f"--target is {given!r}, but {path} predicts {known!r}.")
     return networks, data
 
 
-def _settings(options: TrainOptions) -> dict[str, Any]:
+def _settings(options: TrainOptions, is_credal: bool) -> dict[str, Any]:
     """Return the arguments of the classifier."""
-    names = ["temperature"] if options.temperature is not None else []
-    names += ["distance", "mode", "loss"] if METHODS[options.method].is_credal else []
+    names = ["distance", "mode", "loss"] if is_credal else []
+    names += [] if options.temperature is None else ["temperature"]
     return {name: getattr(options, name) for name in names}
 
 
 def _builder(
-    options: TrainOptions, data: PreparedData, extractor: Extractor | None
+    options: TrainOptions, method: Method, data: PreparedData, extractor: Extractor | None
 ) -> Callable[[], Classifier]:
+    """Return a function that builds a new classifier."""
     logits = 1 if len(data.classes) == 2 else len(data.classes)
-    classifier = partial(build_classifier, METHODS[options.method], **_settings(options))
+    settings = _settings(options, method.is_credal)
+    network: Callable[..., torch.nn.Module]
     if data.missing is not None:
         size = data.missing.num_features
-        return partial(classifier, partial(models.mlp, size, logits, hidden=options.hidden))
-    if extractor is not None:
-        return build_heads(METHODS[options.method], _settings(options), extractor, logits)
-    if options.network == NETWORK:
-        return partial(classifier, partial(models.efficientnet_lite0, logits, pretrained=True))
-    build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network or "resnet8"]
-    arguments: dict[str, Any] = {"num_classes": logits, "in_channels": options.channels}
-    arguments |= {} if options.width is None else {"width": options.width}
-    if "stem" in inspect.signature(build).parameters:
-        arguments["stem"] = options.stem
-    elif options.stem != "cifar":
-        raise ValueError(f"{options.network} has no stem for large images. Use resnet18.")
-    return partial(classifier, partial(build, **arguments))
+        network = partial(models.mlp, size, logits, hidden=options.hidden)
+    elif extractor is not None:
+        network = partial(FeatureHead, extractor.widths, logits)
+        if method.is_credal:
+            settings["feature_layers"] = network().feature_layers
+    elif options.network == NETWORK:
+        network = partial(models.efficientnet_lite0, logits, pretrained=True)
+    else:
+        build = models.BUILDERS[options.network or "resnet8"]
+        width = {} if options.width is None else {"width": options.width}
+        network = partial(build, logits, options.stem, options.channels, **width)
+    return partial(build_classifier, method, network, **settings)
 
 
-def _check_data(options: TrainOptions, data: PreparedData, is_interval: bool) -> None:
-    """Raise an error if the options do not fit the data."""
-    is_images = data.preprocessing["kind"] == "images"
+def _check_data(
+    options: TrainOptions, data: PreparedData, is_images: bool, is_interval: bool
+) -> None:
+    """Check that the options fit the data."""
     if data.is_interval and not is_interval:
         raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
     if options.augment and not is_images:
@@ -319,8 +307,7 @@ def _check_data(options: TrainOptions, data: PreparedData, is_interval: bool) ->
 def _print_data(data: PreparedData) -> None:
     shape = " x ".join(map(str, data.inputs.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
-    counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
-    shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
+    shown = [f"{name} ({n})" for name, n in zip(data.classes, data.counts, strict=True)]
     if len(shown) > MOST_CLASSES:
         shown = [*shown[: MOST_CLASSES - 1], f"{len(shown) - MOST_CLASSES + 1} more"]
     print_notes(data)
@@ -329,12 +316,13 @@ def _print_data(data: PreparedData) -> None:
 
 
 def _print_training(model: Classifier, histories: Sequence[History], keeps_best: bool) -> None:
-    """Print epochs, temperature, scale of the distance and width of the intervals."""
+    """Print the results of the training."""
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
-        best = ", ".join(str(history.best_epoch) for history in histories)
-        kept = f" (best, and kept: {best})" if keeps_best else ""
-        print(f"trained {pluralize(len(histories), 'network')}, epochs: {epochs}{kept}")
+        if keeps_best:
+            best = ", ".join(str(history.best_epoch) for history in histories)
+            epochs += f" (best, and kept: {best})"
+        print(f"trained {pluralize(len(histories), 'network')}, epochs: {epochs}")
     members = members_of(model)
     radii = [getattr(member, "distance_radius", None) for member in members]
     scales = [radius.scale for radius in radii if radius is not None]
@@ -345,16 +333,15 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
     widths = [width for history in histories if (width := history["width"][-1]) is not None]
     if not widths or not takes_intervals(model):
         return
-    width = sum(widths) / len(widths)
+    width = fmean(widths)
     print(f"mean width of the probability intervals in training: {width:.4f}")
     if width < POINT_WIDTH and not scales:
         print("note: the intervals are almost points; train for fewer epochs to measure EU")
 
 
 def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
-    """Print the measures on the validation rows, and the settings chosen by them."""
+    """Print the measures on the validation rows."""
     prediction, y = predict_rows(model, data), data.labels
-    assert y is not None
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = f"{round(found['accuracy'] * len(y))} of {pluralize(len(y), 'row')}"
     print(f"validation accuracy {found['accuracy']:.4f} ({correct})")
@@ -362,11 +349,11 @@ def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -
     if sets is not None:
         print(f"validation sets of classes: coverage {sets.coverage:.4f}, size {sets.size:.2f}")
     members = members_of(model)
-    chosen = {
-        "epoch": keeps_best,
-        "temperature": any(member.temperature.is_on for member in members),
-        "scale of the distance": any(getattr(m, "distance", None) is True for m in members),
-    }
-    if any(chosen.values()):
-        names = ", ".join(name for name, is_chosen in chosen.items() if is_chosen)
+    chosen = ["epoch"] if keeps_best else []
+    if any(member.temperature.is_on for member in members):
+        chosen.append("temperature")
+    if any(getattr(member, "distance", None) is True for member in members):
+        chosen.append("scale of the distance")
+    if chosen:
+        names = ", ".join(chosen)
         print(f"note: these rows also selected the {names}; results on new rows may be worse")

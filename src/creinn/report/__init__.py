@@ -1,7 +1,7 @@
 """Tables, figures and HTML pages for the results of an evaluation.
 
-Figures need plotly, and images need Pillow; install both with ``pip install creinn[report]``. The
-plots need matplotlib (``creinn[plots]``). These packages are imported when a function needs them.
+Figures need plotly and images need Pillow (``pip install creinn[report]``); plots need matplotlib
+(``creinn[plots]``). These packages are imported when a function needs them.
 """
 
 # fmt: off

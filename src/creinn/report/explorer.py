@@ -1,6 +1,6 @@
-"""Interactive table of predictions for a page, as markup with the data as JSON and a script.
+"""Interactive table of predictions for a page, as markup with JSON data and a script.
 
-The bounds are rounded outwards, so that the drawn interval contains the predicted interval.
+The bounds are rounded outwards, so that the drawn intervals contain the predicted intervals.
 """
 
 from collections import Counter
@@ -19,9 +19,9 @@ from creinn.evaluation.checks import as_numbers, as_numpy
 from creinn.report.page import data_uri
 from creinn.report.theme import render, require
 
-MOST = 1000  # number of samples on a page; a browser can sort them without a delay
-MOST_BOUNDS = 100_000  # number of bounds on a page
-MOST_PIXELS = 96  # maximum height and width of an image
+MOST = 1000  # samples on a page, which a browser can sort without a delay
+MOST_BOUNDS = 100_000  # on a page
+MOST_PIXELS = 96  # in the height and width of an image
 SCALE = 100_000  # the probabilities are integers in units of 1 / SCALE
 
 
@@ -34,13 +34,13 @@ class Samples:
         prediction: The predictions of the model.
         names: The names of the samples.
         rows: The number of rows of the dataset.
-        labels: The true classes, if they are known.
-        outside: Whether the samples are out of distribution, if this is known.
+        labels: The true classes, if known.
+        outside: Whether the samples are out of distribution, if known.
         images: The images, as in :func:`creinn.report.image_grid`.
         columns: The names of the columns of a table.
         cells: The cells of the table as text, with a row for each sample.
-        widths: The predictions for inputs with intervals of other widths, by a description of the
-            width. They have to contain ``prediction``.
+        widths: The predictions for other widths of the inputs, by a description of the width,
+            including ``prediction``.
     """
 
     data: str
@@ -56,7 +56,7 @@ class Samples:
 
 
 def sample_limit(num_classes: int, kinds: int = 1) -> int:
-    """Return the largest number of samples of each of several datasets.
+    """Return the largest number of samples of each of ``kinds`` datasets.
 
     Example:
         >>> sample_limit(10), sample_limit(10, kinds=2), sample_limit(1000)
@@ -66,9 +66,9 @@ def sample_limit(num_classes: int, kinds: int = 1) -> int:
 
 
 def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[np.intp]:
-    """Choose at most ``most`` samples, and return their indices in increasing order.
+    """Choose at most ``most`` samples, and return their sorted indices.
 
-    One half has the highest scores, and the other half is drawn at random.
+    One half has the highest scores; the other half is random.
 
     Example:
         >>> chosen = choose_samples([0.1, 0.9, 0.2, 0.8, 0.3], most=4).tolist()
@@ -92,7 +92,7 @@ def explore(
         samples: The groups of samples.
         classes: The names of the classes.
         unit: The unit of the uncertainties.
-        rule: The decision rule for the sets of classes of credal sets.
+        rule: The decision rule for sets of classes.
     """
     require(samples, "samples")
     counts = Counter[str]()
@@ -102,23 +102,23 @@ def explore(
     groups = [_group(one, rule, len(classes)) for one in samples]
     record = {"classes": list(classes), "unit": unit, "scale": SCALE}
     record |= {"credal": is_credal, "groups": groups}
-    compact: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
-    reduced = any("image/webp" in uri[:20] for group in groups for uri in group["images"])
+    style: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
+    is_reduced = any("image/webp" in uri[:20] for group in groups for uri in group["images"])
     return render(
         "explorer.html",
-        data=htmlsafe_json_dumps(record, **compact),
+        data=htmlsafe_json_dumps(record, allow_nan=False, **style),
         shown={s.data: (counts[s.data], s.rows) for s in samples if counts[s.data] < s.rows},
         classes=len(classes),
         unit=unit,
         rule=rule,
         credal=is_credal,
-        pixels=MOST_PIXELS if reduced else None,
+        pixels=MOST_PIXELS if is_reduced else None,
         widths=any(one.widths for one in samples),
     )
 
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
-    """Convert a group of samples to JSON, with a step for each width."""
+    """Convert a group of samples to JSON."""
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):
@@ -127,7 +127,7 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
     lengths = {"labels": samples.labels, "images": samples.images, "cells": samples.cells, **steps}
     for name, values in lengths.items():
         if values is not None and len(values) not in (count, 0):
-            found = f"{name or 'prediction'} has length {len(values)}"
+            found = f"{len(values)} {name or 'predictions'}"
             raise ValueError(f"{samples.data}: {count} names, but {found}.")
     if (found := samples.prediction.probabilities.shape[-1]) != num_classes:
         raise ValueError(f"{samples.data}: {found} classes, but {num_classes} names of classes.")

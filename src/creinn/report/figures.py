@@ -1,4 +1,4 @@
-"""Plotly figures: results of an evaluation, and credal sets in the probability simplex."""
+"""Plotly figures of the results of an evaluation and of credal sets."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from creinn.credal.credal_set import CredalSet
@@ -18,8 +19,8 @@ from creinn.report.theme import FAINT, PALETTE, color, plotly, render, require, 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-MOST_POINTS = 500  # number of points of a curve; longer curves are thinned
-MOST_NUMBERS = 12  # number of classes up to which a confusion matrix shows the counts
+MOST_POINTS = 500  # of a curve; longer curves are thinned
+MOST_NUMBERS = 12  # classes of a confusion matrix with counts
 
 
 @cache
@@ -28,7 +29,7 @@ def _template() -> Any:
 
 
 def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
-    """Create an empty figure in the common style, with layout options of plotly."""
+    """Create an empty figure with layout options of plotly."""
     options = {"template": _template(), "height": height, "title_text": title, **layout}
     return plotly().Figure(layout=options)
 
@@ -36,8 +37,7 @@ def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
     """Draw accuracy-rejection curves, with a panel for each measure and a line for each model.
 
-    The curves are nested, such as ``curves["CreINN"]["epistemic"]``. Models can have
-    other measures.
+    The curves are nested, such as ``curves["CreINN"]["epistemic"]``.
     """
     complete_first = sorted(curves.values(), key=len, reverse=True)  # defines the order of panels
     measures = dict.fromkeys(name for by_measure in complete_first for name in by_measure)
@@ -52,13 +52,13 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
         for number, (model, by_measure) in enumerate(curves.items()):
             if measure in by_measure:
                 x, y = thin(by_measure[measure], MOST_POINTS)
-                drawing.add_trace(_line(model, x, y, color(number), hover))
+                _line(drawing, model, x, y, color(number), hover)
         drawings.append(drawing)
     return Side(drawings)
 
 
 def thin(curve: AccuracyRejection, most: int) -> AccuracyRejection:
-    """Return at most ``most`` points of a curve, with both of its ends."""
+    """Return at most ``most`` points of a curve, with both ends."""
     count = len(curve.rejection)
     kept = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
     return AccuracyRejection(*(np.asarray(values)[kept] for values in curve))
@@ -69,25 +69,22 @@ def score_histograms(
 ) -> Side:
     """Draw histograms of scores, with a panel for each model and the same bins for all groups.
 
-    Args:
-        scores: Nested scores, such as ``scores["CreINN"]["in distribution"]``.
-        x_title: The title of the horizontal axis.
-        bins: The number of bins.
+    The scores are nested, such as ``scores["CreINN"]["in distribution"]``.
     """
     require(scores, "scores")
     groups = list(dict.fromkeys(group for by_group in scores.values() for group in by_group))
     y_axis = {"title": "share of samples", "tickformat": ".0%"}
-    axes: dict[str, Any] = {"xaxis": {"title": x_title}, "yaxis": y_axis}
+    layout: dict[str, Any] = {"xaxis_title": x_title, "yaxis": y_axis, "bargap": 0}
     drawings = []
     for model, by_group in scores.items():
         require(by_group, f"scores[{model!r}]")
         values = {group: as_numbers(of, f"{model}, {group}", 1) for group, of in by_group.items()}
         edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins)
-        drawing = figure(model, barmode="overlay", bargap=0, **axes)
+        drawing = figure(model, barmode="overlay", **layout)
         for group, value in values.items():
             share = np.histogram(value, edges)[0] / len(value)
-            shade, hover = color(groups.index(group)), "%{x:.3f}: %{y:.1%}"
-            drawing.add_trace(_bars(edges, share, shade, hover, name=group))
+            shade = color(groups.index(group))
+            _bars(drawing, edges, share, shade, "%{x:.3f}: %{y:.1%}", name=group)
         drawings.append(drawing)
     return Side(drawings)
 
@@ -96,29 +93,29 @@ def training_curves(
     histories: Mapping[str, Sequence[Mapping[str, float | None]]],
     colors: Mapping[str, str] | None = None,
 ) -> Side:
-    """Draw training curves, with a line for each model, and dashed lines for validation data.
+    """Draw training curves, with a line for each model and dashed lines for validation.
 
     Args:
         histories: The rows of :class:`creinn.training.History` for each model.
-        colors: The colors of the models, if they have to match another figure.
+        colors: The colors of the models.
     """
     drawings = []
     for measure in ("loss", "accuracy", "width"):
-        drawing = figure(measure, xaxis={"title": "epoch"}, yaxis={"rangemode": "nonnegative"})
+        drawing = figure(measure, xaxis_title="epoch", yaxis_rangemode="nonnegative")
         for number, (model, rows) in enumerate(histories.items()):
             shade = (colors or {}).get(model, color(number))
             for key, dash in ((measure, "solid"), (f"val_{measure}", "dash")):
                 points = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
                 if points:
                     x, y = zip(*points, strict=True)
-                    drawing.add_trace(_line(model, x, y, shade, f"{key} %{{y:.4f}}", dash))
+                    _line(drawing, model, x, y, shade, f"{key} %{{y:.4f}}", dash)
         if not drawing.data:
             continue
         if measure == "accuracy":
             accuracies = np.concatenate([trace.y for trace in drawing.data])
             drawing.update_yaxes(range=_accuracy_range(accuracies))
         if any(trace.line.dash == "dash" for trace in drawing.data):
-            drawing.add_trace(_explanation("dashed: validation", [None]))
+            _explain(drawing, "dashed: validation", [None])
         drawings.append(drawing)
     require(drawings, "each of the columns loss, accuracy and width")
     return Side(drawings)
@@ -127,15 +124,15 @@ def training_curves(
 def reliability_chart(found: Reliability) -> Side:
     """Draw the accuracy and the share of samples in each bin of the confidence."""
     x_axis = {"title": "probability of the predicted class", "range": [0, 1]}
-    y_axis = {"tickformat": ".0%", "range": [0, 1]}
+    percent = {"tickformat": ".0%"}
     data, rows = np.stack([found.rows, found.confidence], 1), "%{customdata[0]} samples"
     hover = f"probability %{{customdata[1]:.3f}}, accuracy %{{y:.3f}}, {rows}<extra></extra>"
-    accuracy = figure("accuracy in the bin", xaxis=x_axis, yaxis=y_axis)
-    accuracy.add_trace(_bars(found.edges, found.accuracy, color(0), hover, customdata=data))
-    accuracy.add_trace(_explanation("dashed: accuracy equals probability", [0, 1]))
-    share = figure("share of samples", xaxis=x_axis, yaxis={"tickformat": ".0%"})
+    accuracy = figure("accuracy in the bin", xaxis=x_axis, yaxis=percent | {"range": [0, 1]})
+    _bars(accuracy, found.edges, found.accuracy, color(0), hover, customdata=data)
+    _explain(accuracy, "dashed: accuracy equals probability", [0, 1])
+    share = figure("share of samples", xaxis=x_axis, yaxis=percent)
     heights, hover = found.rows / found.rows.sum(), f"%{{y:.1%}}, {rows}<extra></extra>"
-    share.add_trace(_bars(found.edges, heights, color(1), hover, customdata=data))
+    _bars(share, found.edges, heights, color(1), hover, customdata=data)
     return Side([accuracy, share])
 
 
@@ -144,16 +141,17 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
 
     The keys of a point are ``nominal``, ``coverage``, ``low``, ``high`` and ``mean_size``.
     """
-    names = ("nominal", "coverage", "low", "high", "mean_size")
-    nominal, found, low, high, size = (np.array([point[name] for point in curve]) for name in names)
+    points = {name: np.array(values) for name, values in pd.DataFrame(curve).items()}
+    nominal, coverage = points["nominal"], points["coverage"]
+    above, below = points["high"] - coverage, coverage - points["low"]
     x_axis = {"title": "nominal coverage", "tickformat": ".0%"}
-    empirical = figure("empirical coverage", xaxis=x_axis, yaxis={"tickformat": ".0%"})
-    errors = {"array": high - found, "arrayminus": found - low, "thickness": 1, "color": FAINT}
+    empirical = figure("empirical coverage", xaxis=x_axis, yaxis_tickformat=".0%")
+    errors = {"array": above, "arrayminus": below, "thickness": 1, "color": FAINT}
     hover = "coverage %{y:.4f}"
-    empirical.add_trace(_line("empirical", nominal, found, color(0), hover, error_y=errors))
-    empirical.add_trace(_explanation("dashed: nominal", [nominal.min(), 1.0]))
-    sizes = figure("mean size of the sets", xaxis=x_axis, yaxis={"rangemode": "tozero"})
-    sizes.add_trace(_line("classes", nominal, size, color(1), "%{y:.3f} classes"))
+    _line(empirical, "empirical", nominal, coverage, color(0), hover, error_y=errors)
+    _explain(empirical, "dashed: nominal", [nominal.min(), 1.0])
+    sizes = figure("mean size of the sets", xaxis=x_axis, yaxis_rangemode="tozero")
+    _line(sizes, "classes", nominal, points["mean_size"], color(1), "%{y:.3f} classes")
     return Side([empirical, sizes])
 
 
@@ -162,33 +160,28 @@ def heat_map(
 ) -> "Figure":
     """Draw a matrix as a heat map, for example the radii of a linear layer."""
     values = as_numpy(matrix)
-    return _matrix(
-        values,
-        (x_title, y_title),
-        height=np.clip(120 + 480 * values.shape[0] / values.shape[1], 320, 700),
-        zmin=min(0.0, float(values.min())),
-        colorbar={"title": {"text": label}, "thickness": 10, "outlinewidth": 0},
-        hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>",
-    )
+    rows, columns = values.shape
+    height = np.clip(120 + 480 * rows / columns, 320, 700)
+    bar = {"title_text": label, "thickness": 10, "outlinewidth": 0}
+    hover = f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>"
+    low = min(0.0, float(values.min()))
+    return _matrix(values, (x_title, y_title), height, hover, zmin=low, colorbar=bar)
 
 
 def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
-    """Draw a matrix of :func:`creinn.evaluation.confusion`; the color is the share of the row."""
+    """Draw a matrix of :func:`creinn.evaluation.confusion`, colored by the share of the row."""
     matrix = as_numpy(counts)
     if matrix.shape != (len(names), len(names)):
         raise ValueError(f"The counts for {len(names)} names have shape {matrix.shape}.")
-    drawing = _matrix(
+    shares, titles = (
         matrix / matrix.sum(1, keepdims=True).clip(1),
         ("predicted class", "true class"),
-        height=np.clip(120 + 36 * len(names), 280, 700),
-        opacity=0.7,  # the numbers have to be readable
-        text=matrix,
-        texttemplate="%{text}" if len(names) <= MOST_NUMBERS else None,
-        zmin=0,
-        zmax=1,
-        showscale=False,
-        hovertemplate="%{text} of true class %{y} predicted as %{x}: %{z:.1%}<extra></extra>",
     )
+    height = np.clip(120 + 36 * len(names), 280, 700)
+    hover = "%{text} of true class %{y} predicted as %{x}: %{z:.1%}<extra></extra>"
+    template = "%{text}" if len(names) <= MOST_NUMBERS else None
+    style = {"text": matrix, "texttemplate": template, "zmin": 0, "zmax": 1, "showscale": False}
+    drawing = _matrix(shares, titles, height, hover, opacity=0.7, **style)  # readable numbers
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
     ticks = {"tickvals": list(range(len(names))), "ticktext": short}
     return drawing.update_xaxes(ticks).update_yaxes(ticks)
@@ -206,7 +199,7 @@ def simplex(
         credal_set: One credal set with three classes; see :func:`coarsen`.
         names: The names of the classes.
         given: Lower and upper bounds that are not reachable, drawn as dotted lines.
-        height: The height of the figure in pixels.
+        height: The height in pixels.
     """
     if credal_set.shape != (3,) or len(names) != 3:
         found = f"shape {tuple(credal_set.shape)} and {len(names)} names"
@@ -216,24 +209,23 @@ def simplex(
     drawing = figure(height=height, ternary={"sum": 1, **axes}, margin=margin)
     if given is not None:
         _add_bounds(drawing, "bounds as given", given, FAINT, "dot")
-    bounds = credal_set.lower, credal_set.upper
-    _add_bounds(drawing, "reachable bounds", bounds, PALETTE[0], "dash")
+    bounds, shade = (credal_set.lower, credal_set.upper), PALETTE[0]
+    _add_bounds(drawing, "reachable bounds", bounds, shade, "dash")
     polygon = as_numpy(outline(*bounds))
-    style = {"color": PALETTE[0], "width": 2}
-    filled = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25)}
     closed = np.concatenate([polygon, polygon[:1]])
-    _add(drawing, "credal set", closed, mode="lines+markers", line=style, **filled)
-    point, diamond = credal_set.intersection, {"color": PALETTE[1], "size": 10, "symbol": "diamond"}
-    _add(drawing, "intersection probability", point[None], mode="markers", marker=diamond)
+    style = {"line": {"color": shade, "width": 2}, "fillcolor": translucent(shade, 0.25)}
+    _add(drawing, "credal set", closed, mode="lines+markers", fill="toself", **style)
+    diamond = {"color": PALETTE[1], "size": 10, "symbol": "diamond"}
+    point = credal_set.intersection[None]
+    _add(drawing, "intersection probability", point, mode="markers", marker=diamond)
     return drawing
 
 
 def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     r"""Merge all classes except two into a third class.
 
-    The result is exact. For a set of probability intervals, the sum over a group of classes is in
-    :math:`[\sum \underline q_j, \sum \overline q_j]`, and every value that is compatible with
-    :math:`\sum q = 1` is attained.
+    The result is exact: for probability intervals, the sum over a group of classes attains every
+    value in :math:`[\sum \underline q_j, \sum \overline q_j]` that fits :math:`\sum q = 1`.
 
     Example:
         >>> s = CredalSet([0.1, 0.2, 0.1, 0.1], [0.5, 0.6, 0.2, 0.2])
@@ -251,38 +243,46 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
 
 
 def _line(
-    name: str, x: Any, y: Any, shade: str, hover: str | None, dash: str = "solid", **options: Any
-) -> Any:
+    drawing: "Figure",
+    name: str,
+    x: Any,
+    y: Any,
+    shade: str,
+    hover: str | None,
+    dash: str = "solid",
+    **options: Any,
+) -> None:
     line = {"color": shade, "width": 2, "dash": dash}
-    return plotly().Scatter(
-        x=x, y=y, name=name, mode="lines", line=line, hovertemplate=hover, **options
-    )
+    options |= {"mode": "lines", "line": line, "hovertemplate": hover}
+    drawing.add_scatter(x=x, y=y, name=name, **options)
 
 
-def _explanation(name: str, x: list[Any]) -> Any:
-    """Return a grey dashed line through ``(x, x)`` with an entry in the legend."""
-    return _line(name, x, x, FAINT, None, "dash", hoverinfo="skip")
+def _explain(drawing: "Figure", name: str, x: list[Any]) -> None:
+    """Draw a dashed line through ``(x, x)`` with an entry in the legend."""
+    _line(drawing, name, x, x, FAINT, None, "dash", hoverinfo="skip")
 
 
-def _bars(edges: Numbers, y: Numbers, shade: str, hover: str, **options: Any) -> Any:
-    """Return bars between the edges."""
+def _bars(
+    drawing: "Figure", edges: Numbers, y: Numbers, shade: str, hover: str, **options: Any
+) -> None:
+    """Draw bars between the edges."""
     marker = {"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
     middle, width = (edges[:-1] + edges[1:]) / 2, np.diff(edges)
-    return plotly().Bar(x=middle, y=y, width=width, marker=marker, hovertemplate=hover, **options)
+    drawing.add_bar(x=middle, y=y, width=width, marker=marker, hovertemplate=hover, **options)
 
 
 def _matrix(
-    z: Any, titles: tuple[str, str], height: float, opacity: float = 1, **options: Any
+    z: Any, titles: tuple[str, str], height: float, hover: str, opacity: float = 1, **options: Any
 ) -> "Figure":
     """Draw a heat map with the first row at the top."""
     x_axis, y_axis = ({"title": title, "showgrid": False} for title in titles)
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
     scale = [[end, translucent(PALETTE[0], end * opacity)] for end in (0, 1)]
-    return drawing.add_heatmap(z=z, colorscale=scale, **options)
+    return drawing.add_heatmap(z=z, colorscale=scale, hovertemplate=hover, **options)
 
 
 def _accuracy_range(values: Numbers) -> list[float]:
-    """Return the limits of an axis of accuracies, which is at least 0.2 wide."""
+    """Return the limits of an axis that is at least 0.2 wide."""
     high = float(values.max())
     low = max(0.0, min(float(values.min()), high - 0.2))
     high = max(high, low + 0.2)
@@ -291,14 +291,14 @@ def _accuracy_range(values: Numbers) -> list[float]:
 
 
 def _add(drawing: "Figure", name: str, points: Any, **options: Any) -> None:
-    """Add a trace with points of shape ``(n, 3)``; a row of NaN interrupts the line."""
+    """Draw points ``(n, 3)``; a row of NaN interrupts the line."""
     a, b, c = as_numpy(points).T
-    hover = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
-    drawing.add_scatterternary(a=a, b=b, c=c, name=name, hovertemplate=hover, **options)
+    options["hovertemplate"] = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
+    drawing.add_scatterternary(a=a, b=b, c=c, name=name, **options)
 
 
 def _add_bounds(drawing: "Figure", name: str, bounds: Any, color: str, dash: str) -> None:
-    """Add the lines ``q_k = bound`` across the triangle."""
+    """Draw the lines ``q_k = bound`` across the triangle."""
     rows: list[Numbers] = []
     for k, ends in enumerate(zip(*map(as_numpy, bounds), strict=True)):
         for bound in np.clip(ends, 0, 1):

@@ -1,6 +1,6 @@
 """HTML pages with text, tables, figures and images in a single file.
 
-The script of plotly is part of the file, and its content security policy allows no other sources.
+The script of plotly is part of the file; the content security policy allows no other sources.
 """
 
 import base64
@@ -27,7 +27,7 @@ Part: TypeAlias = "str | Figure | Side"
 
 @dataclass(frozen=True)
 class Side:
-    """Parts that are shown side by side if the window is wide enough, with a common legend."""
+    """Parts side by side if the window is wide enough, with a common legend."""
 
     parts: Sequence[Part]
     width: int = 300  # the smallest width of a part in CSS pixels
@@ -47,8 +47,8 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
     Args:
         path: The path of the file.
         title: The title of the page.
-        sections: The sections of the page, at least one.
-        lead: The first paragraph of the page.
+        sections: At least one section.
+        lead: The first paragraph.
     """
     path = Path(path)
     write_bytes(path, page_html(title, sections, lead).encode("utf-8"))
@@ -56,14 +56,10 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
 
 
 def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
-    """Return the page as a string; see :func:`write_page`."""
+    """Return a page as text; see :func:`write_page`."""
     if not (title and sections and all(section.heading and section.parts for section in sections)):
         raise ValueError("A page needs a title, and sections with a heading and parts.")
-    shown = [
-        (section.heading, [(part, _figures(part)) for part in section.parts])
-        for section in sections
-    ]
-    has_figures = any(figures for _, parts in shown for _, figures in parts)
+    shown = [(one.heading, [(part, _figures(part)) for part in one.parts]) for one in sections]
     numbers = count(1)
 
     def draw(figure: "Figure") -> Markup:
@@ -73,7 +69,7 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         return Markup(bare.to_html(**options, div_id=f"figure-{next(numbers)}"))
 
     script = ""
-    if has_figures:
+    if any(figures for _, parts in shown for _, figures in parts):
         from plotly.offline import get_plotlyjs
 
         script = Markup(get_plotlyjs())
@@ -82,16 +78,16 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
 
 
 def _figures(part: Part) -> list["Figure"]:
-    """Return the figures of a part, and check its type."""
+    """Return the figures of a part."""
     if isinstance(part, Side):
         return [figure for one in part.parts for figure in _figures(one)]
     if not isinstance(part, str) and not hasattr(part, "to_plotly_json"):
-        raise TypeError(f"A part must be text, a plotly figure or Side, got {type(part)}.")
+        raise TypeError(f"A part must be text, a figure or Side, got {type(part)}.")
     return [] if isinstance(part, str) else [part]
 
 
 def _legend(figures: Sequence["Figure"]) -> dict[str, Any]:
-    """Return a trace for each name, if a legend is necessary."""
+    """Return a trace for each name of the legend."""
     found: dict[str, Any] = {}
     for trace in (trace for figure in figures for trace in figure.data if trace.name):
         found.setdefault(trace.name, trace)
@@ -105,10 +101,10 @@ def image_grid(
     """Return a grid of images with captions; this requires Pillow.
 
     Args:
-        images: Arrays or tensors of shape ``(height, width)`` or ``(channels, height, width)``
-            with 1 or 3 channels, with bytes or with numbers in [0, 1].
+        images: Arrays or tensors ``(height, width)`` or ``(channels, height, width)`` with 1 or 3
+            channels, of bytes or numbers in [0, 1].
         captions: The text or markup below each image.
-        details: The text or markup next to each image, or an empty list.
+        details: The text or markup next to each image, if any.
     """
     require(images, "images")
     cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
@@ -116,16 +112,16 @@ def image_grid(
 
 
 def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Markup:
-    """Draw the probability intervals of a prediction as bars, with marks at ``point``."""
+    """Draw probability intervals as bars, with marks at ``point``."""
     require(names, "names")
     bounds = [as_numpy(values).astype(float) for values in (lower, upper, point)]
     return render("bars.html", rows=list(zip(names, *bounds, strict=True)))
 
 
 def data_uri(image: Any, most: int | None = None) -> str:
-    """Return an image as a ``data:`` address in PNG; see :func:`image_grid` for the shapes.
+    """Return an image of :func:`image_grid` as a ``data:`` address in PNG.
 
-    An image with more than ``most`` pixels in one direction is reduced and stored as WebP.
+    An image with more than ``most`` pixels in one direction is reduced, and the format is WebP.
     """
     try:
         from PIL import Image
@@ -143,7 +139,7 @@ def data_uri(image: Any, most: int | None = None) -> str:
 
 
 def _as_bytes(image: Any) -> npt.NDArray[np.uint8]:
-    """Check the shape and the range of an image, and convert it to bytes."""
+    """Check an image and convert it to bytes."""
     pixels = as_numpy(image)
     if pixels.ndim == 3 and len(pixels) == 1:
         pixels = pixels[0]

@@ -21,7 +21,7 @@ def plot_rejection(prediction: Any, labels: Any, ax: Any = None) -> "Axes":
     """Plot the accuracy if the most uncertain rows are rejected, with the AUARC.
 
     Args:
-        prediction: Predictions of labelled rows.
+        prediction: Predictions of the rows.
         labels: True classes ``(rows,)``.
         ax: The axes; by default those of a new figure.
     """
@@ -41,10 +41,10 @@ def plot_ood(
 
     Args:
         inside: Predictions of in-distribution rows.
-        outside: Predictions of out-of-distribution rows, or a dictionary of several by name.
+        outside: Predictions of out-of-distribution rows, or several by name.
         by: ``"aleatoric"``, ``"epistemic"`` or ``"total"``.
         bins: The number of bins.
-        ax: The axes; by default those of a new figure.
+        ax: The axes, as in :func:`plot_rejection`.
     """
     if by not in summary.MEASURES:
         raise ValueError(f"by must be one of {', '.join(summary.MEASURES)}; got {by!r}.")
@@ -66,14 +66,9 @@ def plot_ood(
 def plot_reliability(prediction: Any, labels: Any, bins: int = 15, ax: Any = None) -> "Axes":
     """Plot the accuracy in bins of the probability of the label.
 
-    Args:
-        prediction: Predictions of labelled rows.
-        labels: True classes ``(rows,)``.
-        bins: The number of bins.
-        ax: The axes; by default those of a new figure.
+    See :func:`plot_rejection` for the arguments.
     """
-    p, predicted = as_numpy(prediction.probabilities), as_numpy(prediction.label)
-    found = reliability(p, as_numpy(labels), bins, predicted)
+    found = reliability(prediction.probabilities, labels, bins, prediction.label)
     ax = axes_or_new(ax)
     left, width = found.edges[:-1], np.diff(found.edges)
     ax.bar(left, found.accuracy, width, align="edge", color=PALETTE[0], alpha=0.5, edgecolor="w")

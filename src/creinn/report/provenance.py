@@ -11,28 +11,26 @@ PACKAGES = ("creinn", "torch", "numpy", "scikit-learn", "scipy", "plotly")
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """Return the command, the commit (or ``None``) and the versions that were used."""
-    versions = {
-        name: next((found.version for found in distributions(name=name)), None) for name in PACKAGES
-    }
+    """Return the command, the commit (or ``None``) and the versions."""
+    found = {name: next(iter(distributions(name=name)), None) for name in PACKAGES}
     return {
         "command": command,
         "commit": commit(Path(__file__).parent),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "versions": versions,
+        "versions": {name: package and package.version for name, package in found.items()},
     }
 
 
 def provenance_rows(origin: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the rows of a table for the result of :func:`provenance`."""
+    """Return the result of :func:`provenance` as rows of a table."""
     versions = [f"{name} {found}" for name, found in origin["versions"].items() if found]
     facts = {**origin, "commit": origin["commit"] or "unknown", "versions": ", ".join(versions)}
     return [{"what": name, "value": str(value)} for name, value in facts.items()]
 
 
 def commit(directory: Path) -> str | None:
-    """Return the git commit of a tracked directory, with ``-dirty`` if files were changed."""
+    """Return the git commit of a tracked directory, with ``-dirty`` after changes."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(directory), *arguments]

@@ -1,6 +1,6 @@
 """Tables of results as text, Markdown and HTML.
 
-A row is a dictionary of cells. A cell is text, a number, a :class:`MeanStd`, or ``None``.
+A row is a dictionary of cells: text, numbers, :class:`MeanStd` or ``None``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ NO_VALUE = "\N{EN DASH}"
 
 
 class MeanStd(NamedTuple):
-    """The mean and the standard deviation of several runs, which is ``None`` for one run.
+    """Mean and standard deviation of several runs; the deviation of one run is ``None``.
 
     Example:
         >>> MeanStd.of([1.0, 2.0, 3.0])
@@ -57,7 +57,7 @@ def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
 
     Args:
         rows: The rows of the table.
-        digits: The number of decimals, or a dictionary from columns to numbers.
+        digits: The number of decimals, or a dictionary by column.
 
     Example:
         >>> print(text_table([{"model": "SNN", "acc": 0.9}, {"model": "CreINN", "acc": None}]))
@@ -100,10 +100,10 @@ def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
 
 
 def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Return the column names, the cells as text, and a mask of the numeric columns."""
+    """Return the columns, the cells as text and which columns are numeric."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
-        raise ValueError("The table must have at least one row and one column.")
+        raise ValueError("A table needs at least one row and one column.")
     places = digits if isinstance(digits, Mapping) else dict.fromkeys(columns, digits)
     cells = [[format_cell(row.get(name), places.get(name, 3)) for name in columns] for row in rows]
     numeric = [not any(isinstance(row.get(name), str) for row in rows) for name in columns]

@@ -3,6 +3,7 @@
 The colors have a contrast of at least 3 on light and on dark pages.
 """
 
+import math
 from collections.abc import Sized
 from typing import Any
 
@@ -21,15 +22,16 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.globals.update(INK=INK, FAINT=FAINT, GRID=GRID, CLEAR=CLEAR, PALETTE=PALETTE, FONT=FONT)
+_TEMPLATES.globals["log"] = math.log
 
 
 def color(index: int) -> str:
-    """Return the color with this index; the palette is repeated."""
+    """Return a color of the palette, which is repeated."""
     return PALETTE[index % len(PALETTE)]
 
 
 def translucent(shade: str, opacity: float) -> str:
-    """Return a color of the palette with the given opacity."""
+    """Return a color with the given opacity."""
     return f"rgba{(*bytes.fromhex(shade[1:]), opacity)}"
 
 
@@ -39,7 +41,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def texts(template: str, **values: Any) -> dict[str, str]:
-    """Return the texts that a template defines by name, each in one line."""
+    """Return the texts of a template by name, each in one line."""
     found = vars(_TEMPLATES.get_template(template).make_module(values)).items()
     return {name: " ".join(str(text).split()) for name, text in found if name[0] != "_"}
 
@@ -47,7 +49,7 @@ def texts(template: str, **values: Any) -> dict[str, str]:
 def require(values: Sized, name: str) -> None:
     """Raise a ``ValueError`` if there is nothing to draw."""
     if len(values) == 0:
-        raise ValueError(f"There is nothing to draw, because {name} is empty.")
+        raise ValueError(f"There is nothing to draw: {name} is empty.")
 
 
 def plotly() -> Any:
