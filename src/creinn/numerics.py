@@ -1,6 +1,6 @@
 """Numerically stable functions, argument checks, messages and tracing helpers.
 
-The functions are elementwise or work on the last axis. Only the checks copy data to the host.
+Only the checks copy data to the host.
 """
 
 import functools
@@ -17,7 +17,7 @@ from torch import Tensor, fx
 def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    The derivative of :func:`torch.abs` at 0 is 0, so that a radius of 0 would never change.
+    With :func:`torch.abs`, a radius of 0 would never change.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
@@ -27,14 +27,16 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Compute ``max(radius, 0)`` with a gradient of 1, so that a negative radius can grow again."""
-    return radius - radius.detach().clamp_max(0) if torch.is_grad_enabled() else radius.clamp_min(0)
+    """Compute ``max(radius, 0)`` with a gradient of 1, so that a negative radius can grow."""
+    if torch.is_grad_enabled():
+        return radius - radius.detach().clamp_max(0)
+    return radius.clamp_min(0)
 
 
 def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 
-    The gradient at 0 is finite. It is :math:`\ln` of the smallest normal number of the dtype.
+    The gradient at 0 is :math:`\ln` of the smallest normal number of the dtype.
 
     Example:
         >>> xlogx(torch.tensor([0.5, 1.0, 2.0]))
@@ -46,7 +48,7 @@ def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
     """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``.
 
-    The weight of a label distribution is the mean of the class weights under it.
+    A label distribution has the expected class weight.
     """
     if weight.ndim > 1:
         return weight[..., 0]
@@ -73,9 +75,8 @@ def logsumexp_others(
     The first term is the largest of the other entries, without a gradient. The second term is in
     :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation.
 
-    Let :math:`S = \sum_j e^{x_j - \max x}`. If k is not the largest class, the sum over the other
-    classes is :math:`S - e^{x_k - \max x} \ge 1`, which is a stable difference. For the largest
-    class, the sum is computed directly.
+    The sum over the other classes is :math:`\sum_j e^{x_j - \max x} - e^{x_k - \max x} \ge 1` if k
+    is not the largest class. For the largest class, it is computed directly.
 
     Example:
         >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
@@ -87,17 +88,16 @@ def logsumexp_others(
     second = values.masked_fill(is_top, -math.inf).amax(-1, keepdim=True)
     from_top = (x - top).exp()
     from_second = (x - second).masked_fill(is_top, -math.inf).exp()
-    others = torch.where(
-        is_top, from_second.sum(-1, keepdim=True), from_top.sum(-1, keepdim=True) - from_top
-    )
+    without_k = from_top.sum(-1, keepdim=True) - from_top
+    others = torch.where(is_top, from_second.sum(-1, keepdim=True), without_k)
     return torch.where(is_top, second, top), others.log()
 
 
 def relu_(center_radius: Tensor) -> Tensor:
     r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
 
-    With :math:`h = \max(c + r, 0)` the new radius is :math:`r' = \min(r, h / 2)`, and the new
-    center is :math:`h - r'`. The lower bound is never negative, and small radii keep their digits.
+    For the upper bound :math:`h = \max(c + r, 0)`, the new radius is :math:`r' = \min(r, h / 2)`
+    and the new center is :math:`h - r'`. The lower bound is >= 0, and small radii keep their digits.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)
@@ -107,7 +107,7 @@ def relu_(center_radius: Tensor) -> Tensor:
 
 
 def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Convert to float64 for exact sums, except on MPS, which does not support it."""
+    """Convert to float64 for exact sums, which MPS does not support."""
     return x if x.device.type == "mps" else x.double()
 
 
@@ -123,7 +123,7 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
-    """Return the index of the first true entry, for error messages.
+    """Return the index of the first true entry.
 
     Example:
         >>> first_index(torch.tensor([[False, False], [True, True]]))
@@ -151,27 +151,6 @@ def check_radius(center: Tensor, radius: Tensor) -> None:
         raise ValueError(f"The radius must be >= 0, got {radius[at].item():g} at index {at}.")
 
 
-def _readable(tensor: Tensor) -> bool:
-    """Return ``False`` during tracing, compilation, export and vmap."""
-    return not (
-        torch.compiler.is_compiling()
-        or tensor.is_meta
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        or type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")
-    )
-
-
-def _check_alike(**tensors: Tensor) -> None:
-    """Raise a ``ValueError`` if the shapes, the dtypes or the devices differ."""
-    first, second = tensors.values()
-    for what in ("shape", "dtype", "device"):
-        one, two = getattr(first, what), getattr(second, what)
-        if one != two:
-            names = " and ".join(tensors)
-            found = f"{tuple(one)} and {tuple(two)}" if what == "shape" else f"{one} and {two}"
-            raise ValueError(f"{names} must have the same {what}, got {found}.")
-
-
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:
     """Check bounds, and return whether all of them are ``>= 0``.
 
@@ -186,15 +165,30 @@ def check_bounds(lower: Tensor, upper: Tensor) -> bool:
     bad = ~(torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper))
     if bool(bad.any()):
         at = first_index(bad)
-        low, high = lower[at].item(), upper[at].item()
-        expected = "not be NaN or infinite"
-        if math.isfinite(low) and math.isfinite(high):
-            expected = "satisfy lower <= upper"
         raise ValueError(
-            f"The bounds must {expected}, got [{low:g}, {high:g}] at index {at} of shape "
-            f"{tuple(lower.shape)}."
+            "The bounds must satisfy lower <= upper and not be NaN or infinite, got "
+            f"[{lower[at].item():g}, {upper[at].item():g}] at index {at}."
         )
     return bool((lower >= 0).all())
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Return ``False`` during tracing, compilation, export and vmap."""
+    return not (
+        torch.compiler.is_compiling()
+        or tensor.is_meta
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        or type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")
+    )
+
+
+def _check_alike(**tensors: Tensor) -> None:
+    """Raise a ``ValueError`` if the shapes, the dtypes or the devices differ."""
+    for what in ("shape", "dtype", "device"):
+        one, two = (getattr(tensor, what) for tensor in tensors.values())
+        if one != two:
+            names = " and ".join(tensors)
+            raise ValueError(f"{names} must have the same {what}, got {one} and {two}.")
 
 
 def check_integers(**values: Any) -> None:
@@ -218,14 +212,13 @@ def list_names(names: Sequence[str], noun: str) -> str:
 
 def shorten_list(names: Sequence[str]) -> str:
     """Return the first ten names, separated by commas."""
-    return ", ".join([*names[:10], *(["..."] if len(names) > 10 else [])])
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 
 def traceable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make ``function`` record one node when an argument is a ``torch.fx.Proxy``.
 
-    Unlike ``torch.fx.wrap``, this needs no patch of the module that defines the function, so other
-    threads are not affected while a network is traced.
+    Unlike ``torch.fx.wrap``, this does not patch a module, so other threads are not affected.
     """
 
     @functools.wraps(function)

@@ -108,7 +108,7 @@ def test_bounds_are_read_only(name):
         (torch.zeros(3), tensor([1.0, float("inf"), 1.0]), ValueError, "inf"),
         (tensor([-2.0, 0.1]), tensor([3.0, 0.5]), ValueError, "-2"),
         (tensor([0.1, 0.1]), tensor([0.5, 1.5]), ValueError, r"1\.5"),
-        (tensor([0.1, 0.6]), tensor([0.9, 0.4]), ValueError, "larger"),
+        (tensor([0.1, 0.6]), tensor([0.9, 0.4]), ValueError, "lower <= upper"),
         (torch.full((4, 3), 0.4), torch.full((4, 3), 0.5), ValueError, r"1\.2"),
         (torch.full((3,), 0.1), torch.full((3,), 0.2), ValueError, r"0\.6"),
     ],
