@@ -1,9 +1,9 @@
 r"""Branch-and-bound search for the vertex of a credal set with the lowest entropy.
 
 The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the minimum is attained at a
-vertex. At a vertex, all classes except at most one are equal to one of their bounds. The search
-works on boxes: :func:`lowest_vertex` is the entry point, :func:`_step` solves a relaxation of
-each box with :func:`_relax`, and :func:`_branch` splits the boxes that remain.
+vertex, where all classes except at most one are equal to a bound. The search works on boxes:
+:func:`lowest_vertex` is the entry point, :func:`_step` solves a relaxation of each box with
+:func:`_relax`, and :func:`_branch` splits the boxes that remain.
 """
 
 import heapq
@@ -22,12 +22,12 @@ Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # smaller gaps in bits count as 0
-BUDGET = 3 * 2**15  # number of entries (nodes times classes) for one row, after the first nodes
+BUDGET = 3 * 2**15  # entries (nodes times classes) for one row, after the first nodes
 _ROUND = 2**12  # overhead of one round of the search, in entries
-_FEW = 32  # maximum number of open nodes for which a row is searched together with others
-_DEEP = 12  # number of rounds after which every row is searched alone
-_PIECE = 2**13  # number of entries that are processed together if a row is searched alone
-CHUNK = 2**17  # number of entries of one tensor; this is small enough for the cache
+_FEW = 32  # a row with more open nodes is searched alone
+_DEEP = 12  # rounds after which every row is searched alone
+_PIECE = 2**13  # entries that are processed together if a row is searched alone
+CHUNK = 2**17  # entries of one tensor that fit into the cache
 SUM_SLACK = 64  # allowed error of a sum of probabilities, in machine epsilons
 
 
@@ -68,7 +68,7 @@ class Relaxed(NamedTuple):
 def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
     """Return the member with the lowest entropy for each row, and the gap in bits.
 
-    The gap is 0 if the search was completed. The minimum is at most this gap below the value.
+    The gap is 0 if the search was completed.
     """
     everything, best = _start(lower, upper)
     cores = []
@@ -129,16 +129,15 @@ def _search_core(
     row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best
 ) -> None:
     """Search only the classes of the core; the other classes are fixed."""
-    order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
+    size = int(core.sum(-1).max())
+    order = core.to(torch.int8).argsort(-1, descending=True)[:, :size]
     inner = core.gather(-1, order).to(lower.dtype)
     fixed = (vertex * ~core).sum(-1, keepdim=True)
-    nodes, found = _start(
-        *(torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
-    )
+    low, high = (torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
+    nodes, found = _start(low, high)
     _search(nodes, found)
-    member = vertex.scatter(
-        -1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner)
-    )
+    moved = torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner)
+    member = vertex.scatter(-1, order, moved)
     excess = entropy_terms(member).sum(-1) - best.attained[row]
     better = excess < 0
     best.member[row[better]] = member[better]
@@ -157,18 +156,16 @@ def _prices(nodes: Nodes, solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
 def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
     """Return how far each class can move from the relaxed solution in a better vertex."""
     gap, off_slope = _prices(nodes, solved, best)
-    return torch.minimum(
-        nodes.upper - nodes.lower, gap / off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
-    )
+    cost = off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
+    return torch.minimum(nodes.upper - nodes.lower, gap / cost)
 
 
 def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
     r"""Return a mask of the classes that can have another value in a better vertex.
 
-    A class that cannot move by its whole width can only be the fractional class. Among the classes
-    at their lower bounds, the class with the largest :math:`\underline q_k` takes a given mass at
-    the lowest cost. Among the classes at their upper bounds, it is the class with the smallest
-    :math:`\overline q_k`.
+    A class that cannot move by its whole width can only be the fractional class. A given mass has
+    the lowest cost at the class with the largest :math:`\underline q_k` among those at their lower
+    bounds, or with the smallest :math:`\overline q_k` among those at their upper bounds.
     """
     width = nodes.upper - nodes.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
@@ -183,7 +180,7 @@ def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes c
 
 
 def _alike(size: Indices) -> Iterator[Indices]:
-    """Yield groups of rows that have cores of similar size and fit into the cache."""
+    """Yield groups of rows with cores of similar size that fit into the cache."""
     size, order = size.sort(descending=True)
     while len(size):
         count = min(int((size * 2 > size[0]).sum()), max(1, CHUNK // int(size[0])))
@@ -215,8 +212,7 @@ def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     """Replace h by its chords, and solve the fractional knapsack problem.
 
     The classes are raised in the order of their slopes until the mass is 1. The value is a lower
-    bound, and the entropy at this vertex is an upper bound. The difference between the two is the
-    concavity gap of the fractional class.
+    bound, and the entropy at this vertex is an upper bound.
     """
     width = upper - lower
     at_lower, at_upper = entropy_terms(lower), entropy_terms(upper)
@@ -237,31 +233,30 @@ def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     rest = bits.sum(-1, keepdim=True) - its_bits
     true = entropy_terms(value)
     bound = rest + torch.minimum(its_bits + rise * slope.gather(-1, fractional), true)
-    return Relaxed(
-        filled, fractional, value, slope, bits, bound.squeeze(-1), (rest + true).squeeze(-1)
-    )
+    attained = (rest + true).squeeze(-1)
+    return Relaxed(filled, fractional, value, slope, bits, bound.squeeze(-1), attained)
 
 
 def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
+    """Update the best solutions."""
     before = best.attained[nodes.row]
     best.attained.scatter_reduce_(0, nodes.row, solved.attained, "amin")
     better = _where((solved.attained < before) & (solved.attained == best.attained[nodes.row]))
     vertex = torch.lerp(nodes.lower[better], nodes.upper[better], solved.filled[better])
-    best.member[nodes.row[better]] = vertex.scatter(
-        -1, solved.fractional[better], solved.value[better]
-    )
+    vertex = vertex.scatter(-1, solved.fractional[better], solved.value[better])
+    best.member[nodes.row[better]] = vertex
 
 
 def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
-    r"""Return masks for the classes below and above the fractional class.
+    r"""Return masks (1 or 0) for the classes below and above the fractional class.
 
     A class i is below a class j if :math:`\underline q_i \le \underline q_j` and
     :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j until a bound is reached,
     the new pair majorises either the old pair or its opposite extreme. Therefore some minimiser has
-    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs. It is the
-    minimiser with the most mass on the later classes of a linear extension. In the lower half of a
-    node, the classes below the fractional class are at their lower bounds. In the upper half, the
-    classes above it are at their upper bounds. The masks contain 1 or 0.
+    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs: the one with
+    the most mass on the later classes of a linear extension. In the lower half of a node, the
+    classes below the fractional class are at their lower bounds. In the upper half, the classes
+    above it are at their upper bounds.
     """
     its_low, its_high = (x.gather(-1, solved.fractional) for x in (nodes.lower, nodes.upper))
     below = (nodes.lower <= its_low) & (nodes.upper <= its_high)
@@ -277,15 +272,9 @@ def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
     before = torch.lerp(low, high, filled)
     after = before + (value - torch.lerp(its_low, its_high, filled))
     misfit = torch.maximum(low - after, after - high).clamp_min(0)
-    its_change = torch.lerp(
-        entropy_terms(its_low), entropy_terms(its_high), filled
-    ) - entropy_terms(value)
-    change = (
-        entropy_terms(after.clamp_min(0))
-        - solved.bits
-        + its_change
-        + misfit / torch.finfo(low.dtype).tiny
-    )
+    its_bits = torch.lerp(entropy_terms(its_low), entropy_terms(its_high), filled)
+    change = entropy_terms(after.clamp_min(0)) - solved.bits + (its_bits - entropy_terms(value))
+    change = change + misfit / torch.finfo(low.dtype).tiny
     change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
     filled = filled.scatter(-1, fractional, filled.gather(-1, other))
     attained = solved.attained + change.squeeze(-1)
@@ -295,10 +284,7 @@ def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
 
 
 def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
-    """Split the nodes at their fractional classes.
-
-    A half that contains only the vertex of the parent is dropped.
-    """
+    """Split the nodes at their fractional classes; drop halves with only the vertex of the parent."""
     low, high, fractional, value = nodes.lower, nodes.upper, solved.fractional, solved.value
     below, above = _ordered(nodes, solved)
     tiny, slack = torch.finfo(low.dtype).tiny, SUM_SLACK * torch.finfo(low.dtype).eps
