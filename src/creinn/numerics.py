@@ -13,8 +13,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, fx
 
+Values = Float[Tensor, "*shape"]
+PerClass = Float[Tensor, "*batch classes"]
+PerRow = Float[Tensor, "*batch"]
 
-def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+
+def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
     With :func:`torch.abs`, a radius of 0 would never change.
@@ -26,14 +30,14 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(x < 0, -x, x)
 
 
-def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def valid_radius(radius: Values) -> Values:
     """Compute ``max(radius, 0)`` with a gradient of 1, so that a negative radius can grow."""
     if torch.is_grad_enabled():
         return radius - radius.detach().clamp_max(0)
     return radius.clamp_min(0)
 
 
-def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def xlogx(x: Values) -> Values:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 
     The gradient at 0 is :math:`\ln` of the smallest normal number of the dtype.
@@ -55,7 +59,7 @@ def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
     return (target * weight).sum(-1) if target.is_floating_point() else weight[target]
 
 
-def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+def entropy(probabilities: PerClass) -> PerRow:
     r"""Compute the Shannon entropy of the last axis in bits.
 
     .. math:: H(q) = -\sum_k q_k \log_2 q_k
@@ -67,9 +71,7 @@ def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*b
     return xlogx(probabilities).neg().sum(-1) / math.log(2.0)
 
 
-def logsumexp_others(
-    x: Float[Tensor, "*batch classes"],
-) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
+def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
     r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as two terms.
 
     The first term is the largest of the other entries, without a gradient. The second term is in
@@ -106,12 +108,12 @@ def relu_(center_radius: Tensor) -> Tensor:
     return center_radius
 
 
-def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def widen(x: Values) -> Values:
     """Convert to float64 for exact sums, which MPS does not support."""
     return x if x.device.type == "mps" else x.double()
 
 
-def at_least_single(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def at_least_single(x: Values) -> Values:
     """Convert float16 and bfloat16 to float32; other dtypes are unchanged."""
     return x.float() if x.dtype.itemsize < 4 else x
 

@@ -52,7 +52,7 @@ def test_clopper_pearson_interval(rows, data):
 def test_invalid_coverage_inputs_raise():
     with pytest.raises(TypeError, match="int64"):
         set_coverage([[1, 0]], [0])
-    with pytest.raises(ValueError, match="row"):
+    with pytest.raises(ValueError, match=r"\(0, 3\)"):
         set_coverage(np.zeros((0, 3), bool), [])
     with pytest.raises(ValueError, match=r"\(0,\)"):
         set_coverage([[True, False]], [2])

@@ -4,8 +4,7 @@ A row is accepted if its uncertainty is at most a limit. The limit is found by L
 (Angelopoulos et al., 2021) with fixed-sequence testing; see also Geifman and El-Yaniv (2017):
 
 1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the candidates: the
-   uncertainties at :data:`SHARES` equally spaced shares. Rows that are more uncertain than all
-   of them are never accepted.
+   uncertainties at :data:`SHARES` equally spaced shares.
 2. The other rows test the candidates. If n of them are accepted with k errors, the p-value of the
    hypothesis that the error rate exceeds ``max_error`` is the binomial tail probability
    :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
@@ -35,6 +34,7 @@ MEASURES = ("total", "aleatoric", "epistemic", "entropy")
 """Uncertainties that can rank the rows, or the entropy of the predicted distribution."""
 SHARES = 50
 GRID_ROWS = 1000
+PerCandidate = Float[Tensor, "*sets candidates"]
 
 
 class NoThresholdError(ValueError):
@@ -54,7 +54,7 @@ class Abstention:
 
     Args:
         limits: The largest accepted uncertainty of each group; minus infinity accepts no row.
-        groups: The groups in increasing order, or ``None`` if there are no groups.
+        groups: The groups, or ``None`` if there are no groups.
         by: A name of :data:`MEASURES`.
         max_error: The largest error rate among accepted rows.
         confidence: The probability of the guarantee over calibration sets.
@@ -92,15 +92,8 @@ def fit_abstention(
 ) -> Abstention:
     """Find the largest limit that guarantees the error rate among accepted rows.
 
-    Args:
-        uncertainty: Uncertainties of the calibration rows. Differences up to 128 machine epsilons
-            are ties.
-        is_error: Whether the predicted class of a row is wrong.
-        max_error: Largest error rate among accepted rows, in (0, 1).
-        confidence: Probability of the guarantee over calibration sets, in (0, 1).
-        by: The name of the uncertainty.
-        groups: Group numbers of the rows. Each group has its own limit. A group for which no limit
-            qualifies gets a warning, and none of its rows are accepted.
+    Uncertainties that differ by at most 128 machine epsilons are ties. Each of the ``groups`` has
+    its own limit. A group without a limit gets a warning, and none of its rows are accepted.
 
     Raises:
         NoThresholdError: If no limit qualifies.
@@ -135,8 +128,8 @@ def fit_abstention(
 class Candidates(NamedTuple):
     """Candidates in increasing order, with the results of the rows that test them."""
 
-    limits: Float[Tensor, "*sets candidates"]
-    expected: Float[Tensor, "*sets candidates"]  # accepted rows, estimated by the grid rows
+    limits: PerCandidate
+    expected: PerCandidate  # accepted rows, estimated by the grid rows
     accepted: Int[Tensor, "*sets candidates"]
     errors: Int[Tensor, "*sets candidates"]
 
@@ -144,10 +137,7 @@ class Candidates(NamedTuple):
 def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> Candidates:
     """Choose the candidates by random rows, and count accepted rows and errors of the others.
 
-    Args:
-        uncertainty: Uncertainties ``(*sets, rows)`` of one or several sets of calibration rows.
-        is_error: Errors of the same shape.
-        tolerance: The largest difference of a tie.
+    The shape ``(*sets, rows)`` can have several sets of calibration rows.
     """
     order = torch.randperm(uncertainty.shape[-1], generator=torch.Generator().manual_seed(0))
     size = min(max(len(order) // 5, 1), GRID_ROWS)
@@ -171,9 +161,9 @@ def rows_needed_without_error(max_error: float, confidence: float) -> int:
     return math.ceil(math.log(1 - confidence) / math.log1p(-max_error) - 1e-9)
 
 
-def error_bounds(candidates: Candidates, confidence: float) -> Float[Tensor, "*sets candidates"]:
+def error_bounds(candidates: Candidates, confidence: float) -> PerCandidate:
     """Return the upper Clopper-Pearson bound of the error rate for each candidate."""
-    from scipy.special import bdtri  # the inverse of the binomial distribution function in its rate
+    from scipy.special import bdtri  # inverts the binomial distribution function in its rate
 
     errors, accepted = candidates.errors, candidates.accepted
     bounds = torch.from_numpy(bdtri(errors.numpy(), accepted.numpy(), 1 - confidence))

@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from creinn.credal.margin import UNITS, add_margin
-from creinn.credal.probability import PerClass
-from creinn.numerics import check_groups, check_share
+from creinn.credal.probability import Bounds
+from creinn.numerics import PerClass, check_groups, check_share
 
 By = Literal["class", "groups"]
 SCORES = ("lower", "dominance", "lac", "aps", "raps")
@@ -240,7 +240,7 @@ class Conformal:
 
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
-    ) -> tuple[PerClass, PerClass]:
+    ) -> Bounds:
         """Return reachable bounds, moved outwards by the quantile in units of the margin."""
         if self.score not in UNITS:
             raise ValueError("The calibration was by classes. Use s.classes('conformal').")

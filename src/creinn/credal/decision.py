@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from creinn.credal.probability import PerClass
-from creinn.numerics import widen
+from creinn.numerics import PerClass, widen
 
 
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from creinn.credal.entropy_search import CHUNK, SUM_SLACK, entropy_terms, lowest_vertex
-from creinn.credal.probability import PerClass, PerRow, reachable
-from creinn.numerics import entropy, widen
+from creinn.credal.probability import reachable
+from creinn.numerics import PerClass, PerRow, entropy, widen
 
 MOST_CLASSES = 10  # of lower_entropy_by_vertices; 5120 points per set
 
@@ -62,12 +62,8 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
 
     The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` for a level
     t. The level is computed exactly in O(K log K), because the sum of the clipped levels is a
-    piecewise linear and increasing function of t.
-
-    Args:
-        lower: Lower probabilities, which are not checked.
-        upper: Upper probabilities.
-        return_distribution: If True, also return the member with the largest entropy.
+    piecewise linear and increasing function of t. The bounds are not checked. With
+    ``return_distribution``, the maximizer is also returned.
 
     Example:
         >>> bounds = torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.8, 0.1, 0.6])
@@ -102,14 +98,11 @@ def lower_entropy(
     :mod:`creinn.credal.entropy_search`. The budget of the search is sufficient for trained
     networks. It can be exceeded if many chord slopes are almost equal, or for hundreds of
     concentric intervals, because the problem contains the subset sum problem. This raises an
-    :class:`EntropyGapWarning` if ``return_gap`` is False.
+    :class:`EntropyGapWarning` if ``return_gap`` is False. The bounds are not checked.
 
-    Args:
-        lower: Lower probabilities, which are not checked.
-        upper: Upper probabilities.
-        return_distribution: If True, also return a member with the smallest entropy.
-        return_gap: If True, also return the gap: the minimum is at most this number of bits below
-            the value. If it is 0, the value is exact up to 1e-11 bits, or 1e-5 without float64.
+    With ``return_distribution``, a minimizer is also returned. With ``return_gap``, the gap is also
+    returned: the minimum is at most this number of bits below the value. If the gap is 0, the value
+    is exact up to 1e-11 bits, or 1e-5 without float64.
 
     Example:
         >>> bounds = torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])

@@ -17,16 +17,15 @@ def cross_entropy(
     r"""Compute the mean cross-entropy of the intersection probability.
 
     The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
-    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. Probabilities
-    below the smallest normal number are set to this number, so that the gradient is finite.
+    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. Probabilities are
+    clamped to the smallest normal number, so that the gradient is finite.
 
     Args:
         credal_set: Credal sets with any batch shape.
         target: True classes with the shape of the batch, or label distributions ``(..., K)``.
         weight: Weights of the classes ``(K,)``, or of the samples as a column ``(..., 1)``. The
             loss is the weighted mean, as in torch.
-        check: If ``True``, the targets are checked. This copies the targets to the host, so it is
-            slow in a training loop.
+        check: Whether to check the targets, which copies them to the host.
 
     Raises:
         TypeError: If the targets are not integers or distributions.
@@ -53,16 +52,9 @@ def bounds_cross_entropy(
 
     The first term is the mean of :math:`-\ln \overline q_y` over all samples. The second term is
     the mean of :math:`-\ln \underline q_y` over the hardest samples, which prepares the lower
-    bounds for a shift of the data. This is the loss of Credal Deep Ensembles, Wang et al. (2024),
-    on reachable bounds.
-
-    Args:
-        credal_set: Credal sets, as in :func:`cross_entropy`.
-        target: True classes or label distributions.
-        weight: Weights of the classes or of the samples.
-        hardest: Share of the samples in the second term, in (0, 1]. The samples with the largest
-            :math:`-\ln \underline q_y` and a positive weight are used, at least one.
-        check: If ``True``, the targets are checked.
+    bounds for a shift of the data: the share ``hardest`` with the largest loss and a positive
+    weight, at least one. This is the loss of Credal Deep Ensembles, Wang et al. (2024), on
+    reachable bounds. The other arguments are those of :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
@@ -104,16 +96,14 @@ def _weigh(
     if weight is None:
         return target, None
     if weight.shape not in ((classes,), (*batch, 1)):
-        raise ValueError(
-            f"weight must have shape ({classes},) for classes or {(*batch, 1)} for samples, "
-            f"got {tuple(weight.shape)}."
-        )
+        expected, found = f"({classes},) or {(*batch, 1)}", tuple(weight.shape)
+        raise ValueError(f"weight must have shape {expected}, got {found}.")
     weight = weight.to(credal_set.lower)
     if not target.is_floating_point():
         return target, weight_per_row(weight, target.long())
     weighted = target * weight
-    per_sample = weighted.sum(-1)
-    return weighted / per_sample.clamp_min(torch.finfo(weighted.dtype).tiny)[..., None], per_sample
+    total = weighted.sum(-1, keepdim=True)
+    return weighted / total.clamp_min(torch.finfo(total.dtype).tiny), total.squeeze(-1)
 
 
 def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
@@ -122,9 +112,8 @@ def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
     is_soft = target.is_floating_point()
     expected = (*batch, classes) if is_soft else batch
     if target.shape != expected:
-        raise ValueError(
-            f"Targets of {target.dtype} must have shape {expected}, got {tuple(target.shape)}."
-        )
+        found = tuple(target.shape)
+        raise ValueError(f"Targets of {target.dtype} must have shape {expected}, got {found}.")
     if target.numel() == 0:
         raise ValueError("The batch is empty, so the mean loss is not defined.")
     if is_soft:

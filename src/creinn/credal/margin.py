@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.credal.probability import PerClass, reachable
+from creinn.credal.probability import Bounds, reachable
+from creinn.numerics import PerClass
 
 FLOOR = 0.02
 """The unit of ``"deviation"`` at the probabilities 0 and 1."""
@@ -59,9 +60,7 @@ def margin_score(
     return torch.maximum(below, above).amax(-1)
 
 
-def add_margin(
-    lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation"
-) -> tuple[PerClass, PerClass]:
+def add_margin(lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation") -> Bounds:
     """Return reachable bounds, moved outwards by a margin of ``max(size, 0)`` units.
 
     Example:

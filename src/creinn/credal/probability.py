@@ -1,24 +1,21 @@
-r"""Probability intervals: softmax, reachable bounds and intersection probability.
+"""Probability intervals: softmax, reachable bounds and intersection probability.
 
-The functions work on lower and upper bounds, use O(K) memory and have finite gradients. The
-equations are those of Wang et al. (2025), with two errata.
+The functions use O(K) memory and have finite gradients. The equations are those of Wang et al.
+(2025), with two errata.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.numerics import at_least_single, first_index, logsumexp_others
+from creinn.numerics import PerClass, PerRow, at_least_single, first_index, logsumexp_others
 
-PerClass = Float[Tensor, "*batch classes"]
-PerRow = Float[Tensor, "*batch"]
+Bounds = tuple[PerClass, PerClass]
 SUM_TOLERANCE = 1e-3  # of label distributions, because shares of votes are rounded
 _ADVICE = "If they are logits, use interval_softmax first."
 
 
-def interval_softmax(
-    lower: PerClass, upper: PerClass, mode: str = "paper"
-) -> tuple[PerClass, PerClass]:
+def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> Bounds:
     r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
 
     The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of the other classes:
@@ -79,9 +76,8 @@ def one_logit_softmax(
 ) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
     r"""Return the probability intervals of both classes for one interval logit.
 
-    The interval of class 1 is :func:`interval_sigmoid`. The interval of class 0 is
-    :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more accurate than
-    :math:`1 - \sigma(a)` for large logits.
+    The interval of class 0 is :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more
+    accurate than :math:`1 - \sigma(a)`.
 
     Example:
         >>> one_logit_softmax(torch.tensor(-1.0), torch.tensor(20.0))
@@ -92,7 +88,7 @@ def one_logit_softmax(
     return torch.stack([lower_0, lower_1], -1), torch.stack([upper_0, upper_1], -1)
 
 
-def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[PerClass, PerClass]:
+def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> Bounds:
     r"""Tighten probability intervals until each bound is attained in the credal set.
 
     .. math::

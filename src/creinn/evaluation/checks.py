@@ -26,7 +26,7 @@ def as_numbers(values: Any, name: str, ndim: int | None = None) -> Numbers:
 
 
 def as_distributions(probabilities: Any) -> Numbers:
-    """Convert to an array of distributions ``(samples, classes)`` over two classes or more."""
+    """Convert to distributions ``(samples, classes)`` over two classes or more."""
     p = as_numbers(probabilities, "probabilities", ndim=2)
     if p.shape[1] < 2:
         raise ValueError(f"probabilities must have at least two classes, got shape {p.shape}.")
@@ -39,7 +39,7 @@ def as_distributions(probabilities: Any) -> Numbers:
 
 
 def as_labels(labels: Any, classes: int, rows: int | None = None) -> npt.NDArray[np.int64]:
-    """Convert to an array of class indices in [0, classes), one for each row."""
+    """Convert to class indices in [0, classes), one for each row."""
     truth = _as_array(labels, "labels", "ui", "integers", ndim=1).astype(np.int64)
     if rows not in (None, len(truth)):
         raise ValueError(f"labels must have shape ({rows},), got shape {truth.shape}.")
@@ -67,9 +67,7 @@ def _as_array(
     array = as_numpy(values)
     if array.size == 0 or ndim not in (None, array.ndim):
         shape = "(samples, classes)" if ndim == 2 else "(samples,)"
-        raise ValueError(
-            f"{name} must have shape {shape} with at least one row, got shape {array.shape}."
-        )
+        raise ValueError(f"{name} must have shape {shape} and not be empty, got {array.shape}.")
     if array.dtype.kind not in kinds:
         raise TypeError(f"{name} must be an array of {expected}, got dtype {array.dtype}.")
     return array

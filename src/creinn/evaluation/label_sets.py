@@ -1,4 +1,4 @@
-"""Metrics for sets of classes, which are a boolean mask of shape ``(samples, classes)``."""
+"""Metrics for sets of classes, given as a boolean mask ``(samples, classes)``."""
 
 from typing import Any, NamedTuple
 
@@ -14,15 +14,15 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 class SetDecisions(NamedTuple):
     """Accuracy of sets of classes."""
 
-    coverage: float  # fraction of the sets with the true class
-    size: float  # mean number of classes in a set
-    single: float  # fraction of the sets with one class
-    single_accuracy: float | None  # accuracy of these sets, if there are any
+    coverage: float  # fraction of sets with the true class
+    size: float  # mean number of classes
+    single: float  # fraction of sets with one class
+    single_accuracy: float | None  # accuracy of these sets
     discounted: float  # accuracy, where a set of m classes has the weight 1/m
 
 
 class Share(NamedTuple):
-    """Fraction of the rows that are covered, with its 95 % confidence interval."""
+    """Fraction of covered rows, with its 95 % confidence interval."""
 
     rows: int
     coverage: float
@@ -34,7 +34,7 @@ class SetCoverage(NamedTuple):
     """Coverage of sets of classes."""
 
     all: Share
-    size: float  # mean number of classes in a set
+    size: float  # mean number of classes
     empty: float  # fraction of empty sets
     full: float  # fraction of sets with all classes
     by_size: dict[int, Share]
@@ -65,9 +65,7 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
 
 
 def set_coverage(classes: Any, labels: Any) -> SetCoverage:
-    """Compute the coverage of sets, also by size and by class.
-
-    The arguments are those of :func:`set_decisions`, but the sets can be empty.
+    """Compute the coverage of sets, which can be empty, also by size and by class.
 
     Example:
         >>> found = set_coverage([[True, False], [True, True], [False, False]], [1, 0, 0])
@@ -101,7 +99,7 @@ def binomial_share(covered: Any) -> Share:
 
 
 def _compare(classes: Any, labels: Any) -> tuple[npt.NDArray[Any], ...]:
-    """Return the sets, the labels, whether the labels are covered, and the sizes."""
+    """Return the sets, the labels, whether they are covered, and the sizes."""
     sets = as_mask(classes, "classes", ndim=2)
     truth = as_labels(labels, sets.shape[1], len(sets))
     return sets, truth, sets[np.arange(len(sets)), truth], sets.sum(1)

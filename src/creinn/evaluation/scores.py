@@ -11,10 +11,7 @@ _BINS = 15  # as in Guo et al. (2017)
 
 
 class Reliability(NamedTuple):
-    """Predictions in bins of the probability of the predicted class.
-
-    A bin contains its upper edge, but not its lower edge. Means are NaN for empty bins.
-    """
+    """Bins ``(lower, upper]`` of the probability of the predicted class; NaN if they are empty."""
 
     edges: Numbers
     rows: npt.NDArray[np.int64]
@@ -23,9 +20,7 @@ class Reliability(NamedTuple):
 
 
 def log_loss(probabilities: Any, labels: Any) -> float:
-    r"""Compute the mean of :math:`-\ln p_y`.
-
-    Probabilities are clipped to at least 2.2e-16, so the loss of a sample is at most 36.04.
+    r"""Compute the mean of :math:`-\ln p_y`, with :math:`p_y` of at least 2.2e-16.
 
     Args:
         probabilities: Distributions ``(samples, classes)``.
@@ -41,9 +36,7 @@ def log_loss(probabilities: Any, labels: Any) -> float:
 
 
 def brier(probabilities: Any, labels: Any) -> float:
-    r"""Compute the Brier score, the mean of :math:`\sum_k (p_k - [k = y])^2`.
-
-    The score is between 0 and 2. The arguments are those of :func:`log_loss`.
+    r"""Compute the Brier score, the mean of :math:`\sum_k (p_k - [k = y])^2`, in [0, 2].
 
     Example:
         >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 0])  # (0.25 + 0.25 + 0.5625 + 0.5625) / 2
@@ -91,15 +84,15 @@ def expected_calibration_error(
 ) -> float:
     """Compute the expected calibration error of Guo et al. (2017).
 
-    This is the mean of ``|accuracy - confidence|`` of the bins in :func:`reliability`, weighted by
-    the number of samples.
+    This is the mean of ``|accuracy - confidence|`` over the samples, by :func:`reliability`.
 
     Example:
         >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1])
         0.16666666666666666
     """
-    _, rows, confidence, accuracy = reliability(probabilities, labels, bins, predicted)
-    return float(np.nansum(rows * np.abs(accuracy - confidence)) / rows.sum())
+    found = reliability(probabilities, labels, bins, predicted)
+    gap = np.abs(found.accuracy - found.confidence)
+    return float(np.nansum(found.rows * gap) / found.rows.sum())
 
 
 def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
