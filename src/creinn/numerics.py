@@ -75,10 +75,9 @@ def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
     r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as two terms.
 
     The first term is the largest of the other entries, without a gradient. The second term is in
-    :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation.
-
-    The sum over the other classes is :math:`\sum_j e^{x_j - \max x} - e^{x_k - \max x} \ge 1` if k
-    is not the largest class. For the largest class, it is computed directly.
+    :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation. The sum
+    over the other classes is :math:`\sum_j e^{x_j - \max x} - e^{x_k - \max x} \ge 1` if k is not
+    the largest class, for which it is computed directly.
 
     Example:
         >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
@@ -119,7 +118,7 @@ def at_least_single(x: Values) -> Values:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Compute the square root, with a value and a gradient of 0 where ``x <= 0``."""
+    """Compute the square root, with value and gradient 0 where ``x <= 0``."""
     positive = x > 0
     return torch.where(positive, x, 1).sqrt() * positive
 
@@ -194,7 +193,7 @@ def _check_alike(**tensors: Tensor) -> None:
 
 
 def check_integers(**values: Any) -> None:
-    """Raise a ``TypeError`` or ``ValueError`` if a value is not a positive integer."""
+    """Raise an error if a value is not a positive integer."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} must be an integer, got {value!r}.")
@@ -204,7 +203,7 @@ def check_integers(**values: Any) -> None:
 
 def pluralize(count: int, noun: str) -> str:
     """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def list_names(names: Sequence[str], noun: str) -> str:

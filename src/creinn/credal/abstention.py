@@ -38,7 +38,7 @@ PerCandidate = Float[Tensor, "*sets candidates"]
 
 
 class NoThresholdError(ValueError):
-    """Error raised if no limit guarantees the rate; ``smallest`` is the smallest possible one."""
+    """Error raised if no limit guarantees the rate; ``smallest`` is the best possible rate."""
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
@@ -54,11 +54,11 @@ class Abstention:
 
     Args:
         limits: The largest accepted uncertainty of each group; minus infinity accepts no row.
-        groups: The groups, or ``None`` if there are no groups.
+        groups: The groups, or ``None``.
         by: A name of :data:`MEASURES`.
         max_error: The largest error rate among accepted rows.
-        confidence: The probability of the guarantee over calibration sets.
-        stale: The error message if the model has changed since the calibration.
+        confidence: The probability of the guarantee.
+        stale: The error message if the model has changed.
     """
 
     limits: tuple[float, ...]
@@ -77,9 +77,10 @@ class Abstention:
         if groups is None:
             raise ValueError("The calibration was by groups. Use s.accept(groups=...).")
         groups = check_groups(groups, uncertainty.shape).to(uncertainty.device)
-        pairs = zip(self.groups, self.limits, strict=True)
-        own = [(groups == group) & (uncertainty <= limit) for group, limit in pairs]
-        return torch.stack(own).any(0)
+        found = torch.zeros_like(uncertainty, dtype=torch.bool)
+        for group, limit in zip(self.groups, self.limits, strict=True):
+            found |= (groups == group) & (uncertainty <= limit)
+        return found
 
 
 def fit_abstention(

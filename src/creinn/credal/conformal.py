@@ -159,14 +159,14 @@ class Conformal:
 
     Args:
         scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
-        groups: The class or the group of each row ``(n,)``, or 0 if there are no groups.
+        groups: The class or the group of each row ``(n,)``, or 0.
         score: A name of :data:`SCORES`, or of :data:`~creinn.credal.margin.UNITS`.
         by: Whether each class, or each group of rows, has its own quantile.
         coverage: The default coverage.
         random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
         usual: The value of t in :func:`lower_score` for new rows.
-        rounding: Machine epsilon of the dtype of the calibration scores.
-        stale: The error message if the model has changed since the calibration.
+        rounding: Machine epsilon of the calibration scores.
+        stale: The error message if the model has changed.
     """
 
     scores: Tensor
@@ -192,8 +192,8 @@ class Conformal:
         r"""Return the largest difference for which scores near ``values`` are ties.
 
         An error of the logits changes a sum s of probabilities by at most this error times
-        :math:`2 s (1 - s)`. In float32, the tolerance is therefore 1.6e-5 at 1/2 and smaller near 0
-        and 1. For scores that are not sums, the tolerance is 1.6e-5.
+        :math:`2 s (1 - s)`. In float32, the tolerance is 1.6e-5 for a sum of 1/2 and for scores
+        that are not sums, and smaller near 0 and 1.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share, slope = values.clamp(0, 1), torch.ones_like(values)
@@ -233,8 +233,8 @@ class Conformal:
         part = 1.0 if draws is None else draws[0]
         scores = class_scores(self.score, lower, upper, probabilities, part, self.usual).double()
         if draws is not None:
-            margin = self.tolerance(scores, lower.dtype)
-            return self._smoothed(scores, index, draws[1], self._coverage(coverage), margin)
+            ties = self.tolerance(scores, lower.dtype)
+            return self._smoothed(scores, ties, index, draws[1], self._coverage(coverage))
         quantiles = self.quantiles(coverage, index).to(scores.device)
         return scores <= quantiles + self.tolerance(quantiles, lower.dtype)
 
@@ -249,9 +249,9 @@ class Conformal:
         return add_margin(lower, upper, size, self.score)
 
     def _smoothed(
-        self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float, margin: Tensor
+        self, scores: Tensor, ties: Tensor, index: Tensor, draw: Tensor, coverage: float
     ) -> Tensor:
-        """Return the classes that smoothed p-values keep."""
+        """Return the classes that are kept by smoothed p-values."""
         index, draw = index.to(scores.device).expand_as(scores), draw.expand_as(scores)
         kept = torch.ones_like(scores, dtype=torch.bool)
         for group in index.unique().tolist():
@@ -260,8 +260,8 @@ class Conformal:
             if conformal_rank(rows, coverage) > rows:
                 continue
             here = index == group
-            above = rows - torch.searchsorted(own, (scores + margin)[here], right=True)
-            equal = rows - torch.searchsorted(own, (scores - margin)[here]) - above
+            above = rows - torch.searchsorted(own, (scores + ties)[here], right=True)
+            equal = rows - torch.searchsorted(own, (scores - ties)[here]) - above
             kept[here] = above + draw[here] * (equal + 1) > (1 - coverage) * (rows + 1)
         return kept
 

@@ -33,7 +33,7 @@ class CredalSet(Uncertain):
 
     Raises:
         TypeError: If the dtypes are not the same, or not floating.
-        ValueError: If the shapes or the devices do not match, or if a set is not valid or empty.
+        ValueError: If the shapes or the devices differ, or if a set is not valid or empty.
 
     Example:
         >>> s = CredalSet(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -53,7 +53,7 @@ class CredalSet(Uncertain):
 
     def __init__(self, lower: Any, upper: Any) -> None:
         bounds = probability.probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
-        self._lower, self._upper = reachable(*bounds, check=False)
+        self._bounds = reachable(*bounds, check=False)
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
@@ -64,7 +64,7 @@ class CredalSet(Uncertain):
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
         """Create sets from reachable bounds or other leaves of a pytree."""
         new = cls.__new__(cls)
-        new._lower, new._upper, new._label = lower, upper, label
+        new._bounds, new._label = (lower, upper), label
         return new
 
     def _with_bounds(self, lower: Tensor, upper: Tensor, label: Tensor | None) -> "CredalSet":
@@ -126,18 +126,14 @@ class CredalSet(Uncertain):
         return new
 
     @property
-    def _bounds(self) -> tuple[Tensor, Tensor]:
-        return self._lower, self._upper
-
-    @property
     def lower(self) -> Tensor:
         """Reachable lower probabilities ``(..., K)``."""
-        return self._lower
+        return self._bounds[0]
 
     @property
     def upper(self) -> Tensor:
         """Reachable upper probabilities ``(..., K)``."""
-        return self._upper
+        return self._bounds[1]
 
     @property
     def width(self) -> Tensor:
@@ -181,11 +177,7 @@ class CredalSet(Uncertain):
         return self.uncertainty("interval" if self.num_classes == 2 else "entropy")
 
     def uncertainty(self, measure: str) -> Uncertainty:
-        """Return the total, aleatoric and epistemic uncertainty.
-
-        Args:
-            measure: ``"entropy"`` (in bits), or ``"interval"`` for two classes.
-        """
+        """Return the uncertainties by ``"entropy"``, or ``"interval"`` for two classes."""
         if measure == "entropy":
             return entropy.entropy_uncertainty(*self._bounds)
         if measure == "interval":
@@ -221,8 +213,8 @@ class CredalSet(Uncertain):
             rule: ``"maximality"`` or ``"e-admissibility"``; see :mod:`creinn.credal.decision`. Sets
                 by the rule ``"conformal"`` of a calibrated model can be empty, and contain the true
                 class with probability ``coverage``; see :mod:`creinn.credal.conformal`.
-            coverage: The coverage of ``"conformal"``; by default the one of the calibration.
-            groups: The group of each row, if the calibration was by groups.
+            coverage: The coverage of ``"conformal"``; by default that of the calibration.
+            groups: The groups of the rows, if the calibration was by groups.
         """
         if rule == "conformal":
             found = _current(self.conformal, "x, y")
@@ -281,7 +273,7 @@ class CredalSet(Uncertain):
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
         """Return whether distributions ``(..., K)`` are members of the sets.
 
-        The default tolerance is 1e-5, or 1e-6 for float64.
+        The default tolerance is 1e-6 for float64 and 1e-5 for float32.
         """
         point = torch.as_tensor(q, dtype=self.lower.dtype, device=self.lower.device)
         slack = probability.tolerance(self.lower.dtype) if tolerance is None else tolerance
