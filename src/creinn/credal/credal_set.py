@@ -227,13 +227,14 @@ class CredalSet(Uncertain):
         return RULES[rule](*self._bounds)
 
     def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
-        """Return wider sets that contain the distribution of the votes.
+        """Return wider sets that contain the distribution of votes with probability ``coverage``.
 
-        The probability is ``coverage``. The model must be calibrated by distributions; see
-        :mod:`creinn.credal.margin`. The arguments and the guarantee are those of :meth:`classes`.
+        The model must be calibrated by distributions; see :mod:`creinn.credal.margin`. The
+        arguments and the guarantee are those of :meth:`classes`.
         """
         found = _current(self.conformal, "x, distributions")
-        return type(self)._wrap(*found.widened(*self._bounds, coverage, groups), self._label)
+        lower, upper = found.widened(*self._bounds, coverage, groups)
+        return type(self)._wrap(lower, upper, self._label)
 
     @property
     def accepted(self) -> Tensor:

@@ -2,9 +2,9 @@ r"""Entropies and uncertainties of credal sets and sampled distributions, in bit
 
 The definitions are those of the sections "Uncertainty estimation" and "Uncertainty estimation in
 BNNs and DEs" of Wang et al. (2025). The lower entropy is a concave minimization, for which the
-local solver of the paper returns wrong vertices. This module uses a global search. The computation
-is in float64 if the device supports it. The gradient is the one of the optimal member as a function
-of its active bounds (envelope theorem).
+local solver of the paper returns wrong vertices. This module uses a global search, in float64 if
+the device supports it. The gradient is that of the optimal member as a function of its active
+bounds (envelope theorem).
 """
 
 import warnings
@@ -160,9 +160,7 @@ def _at_corners(low: Tensor, high: Tensor, at_upper: Tensor) -> Tensor:
 def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     r"""Return the entropy measures of credal sets, in bits; Eqs. (CreUncertainty), (uncertainties).
 
-    .. math::
-        TU = \overline H(Q), \quad AU = \underline H(Q), \quad
-        EU = \overline H(Q) - \underline H(Q)
+    .. math:: TU = \overline H(Q), \quad AU = \underline H(Q), \quad EU = TU - AU
 
     Example:
         >>> entropy_uncertainty(torch.zeros(4), torch.ones(4)).total  # a vacuous set
@@ -175,13 +173,12 @@ def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
 def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     r"""Return the binary measures of uncertainty for two classes.
 
-    For the reachable interval :math:`[\underline q, \overline q]` of class 1, Eq.
-    (uncertaintiesInterval) is
-
     .. math::
         TU = \min(1 - \underline q, \overline q), \quad
         AU = \min(\underline q, 1 - \overline q), \quad
         EU = \overline q - \underline q
+
+    This is Eq. (uncertaintiesInterval) for the reachable interval of class 1.
 
     Example:
         >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))
@@ -197,8 +194,8 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     r"""Return the entropy measures of samples ``(M, ..., K)``, in bits; Eqs. (MC_bnn), (AU_BNN).
 
     .. math::
-        TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad
-        AU = \tfrac1M \sum_m H(q_m), \quad
+        TU = H\left(\frac1M \sum_m q_m\right), \quad
+        AU = \frac1M \sum_m H(q_m), \quad
         EU = TU - AU
 
     EU is the mutual information of the label and the model.
@@ -214,9 +211,7 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
 
 
-def _water_level(
-    lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]
-) -> Float[Tensor, "rows 1"]:
+def _water_level(lower: PerClass, upper: PerClass) -> Float[Tensor, "*batch 1"]:
     """Return the level t for which ``sum(clip(t, lower, upper))`` is 1."""
     points, order = torch.cat([lower, upper], -1).sort(-1)
     # 1 at the lower bound of a class, where it starts to increase, and -1 at the upper bound

@@ -21,17 +21,16 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> B
     The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of the other classes:
 
     .. math::
-        \underline q_k = \sigma\bigl(\underline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr), \quad
-        \overline q_k = \sigma\bigl(\overline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr).
+        \underline q_k = \sigma(\underline a_k - \operatorname{LSE}_{j \ne k} m_j), \quad
+        \overline q_k = \sigma(\overline a_k - \operatorname{LSE}_{j \ne k} m_j).
 
     Erratum: according to the paper, these intervals contain the softmax of all logits in the box
     (the "set constraint"). This is false: for the logits [0, 0], [0, 2], the interval of class 0 is
     [0.2689, 0.2689], but its softmax for (0, 2) is 0.1192.
 
-    The mode ``"sound"`` is the exact range of the softmax over the box: :math:`m_j` is replaced by
-    :math:`\overline a_j` in :math:`\underline q_k`, and by :math:`\underline a_j` in
-    :math:`\overline q_k`. In both modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up
-    to rounding. The logits are not checked.
+    The mode ``"sound"`` is the exact range of the softmax over the box, with :math:`\overline a_j`
+    for :math:`m_j` in :math:`\underline q_k` and :math:`\underline a_j` in :math:`\overline q_k`.
+    In both modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding.
 
     Raises:
         ValueError: If there are fewer than two classes, or if the mode is unknown.
@@ -92,14 +91,12 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> Bounds
     r"""Tighten probability intervals until each bound is attained in the credal set.
 
     .. math::
-        \underline q_k \leftarrow
-            \max\bigl(\underline q_k,\ 1 - \textstyle\sum_{j \ne k} \overline q_j\bigr), \quad
-        \overline q_k \leftarrow
-            \min\bigl(\overline q_k,\ 1 - \textstyle\sum_{j \ne k} \underline q_j\bigr)
+        \underline q_k \leftarrow \max(\underline q_k,\ 1 - \sum_{j \ne k} \overline q_j), \quad
+        \overline q_k \leftarrow \min(\overline q_k,\ 1 - \sum_{j \ne k} \underline q_j)
 
-    The set does not change; see de Campos, Huete and Moral (1994) and Eq. (ULP). Differences of at
-    most four machine epsilons are ignored, because their gradient would be a rounding error divided
-    by a small probability. The check copies data to the host.
+    The set does not change; see de Campos, Huete and Moral (1994) and Eq. (ULP). Changes of at most
+    four machine epsilons are left out, because their gradients would be rounding errors divided by
+    a small probability. The check copies data to the host.
 
     Raises:
         ValueError: If a set is empty, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1``.
@@ -123,10 +120,10 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
 
     .. math::
         q_k = \underline q_k + \alpha (\overline q_k - \underline q_k), \quad
-        \alpha = \Bigl(1 - \sum_k \underline q_k\Bigr) \Big/ \sum_k (\overline q_k - \underline q_k)
+        \alpha = \frac{1 - \sum_k \underline q_k}{\sum_k (\overline q_k - \underline q_k)}
 
-    These are Eqs. (IntProb) and (IntSecAlpha). If the sum of the widths is at most one machine
-    epsilon, :math:`\alpha = 1/2`, the limit for small logit intervals, to avoid 0/0.
+    These are Eqs. (IntProb) and (IntSecAlpha). If the widths sum to at most one machine epsilon,
+    :math:`\alpha = 1/2`, the limit for small logit intervals.
 
     Example:
         >>> intersection_probability(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.7]))
@@ -145,24 +142,26 @@ def vertices(
     """Return the vertices of a credal set in lexicographic order."""
     noise = 16 * torch.finfo(lower.dtype).eps
     free = (upper - lower > noise).nonzero().squeeze(-1)
-    if len(free) > 16:
-        raise ValueError(f"At most 16 intervals can have a positive width, got {len(free)}.")
-    if len(free) == 0:
+    count = len(free)
+    if count > 16:
+        raise ValueError(f"At most 16 intervals can have a positive width, got {count}.")
+    if count == 0:
         return lower.unsqueeze(0)
     low, high = lower[free], upper[free]
     mass = 1 - (lower.sum() - low.sum())
     ends = torch.tensor([False, True], device=lower.device)
-    is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
+    is_high = torch.cartesian_prod(*[ends] * count).reshape(-1, count)
     corners, parts = torch.where(is_high, high, low), []
     for k, (least, most) in enumerate(zip(low, high, strict=True)):  # k takes the remaining mass
         corner = corners[~is_high[:, k]]
-        left = mass - (corner.sum(-1) - least)
+        rest = mass - (corner.sum(-1) - least)
         for bound in (least, most):
-            left = torch.where((left - bound).abs() <= noise, bound, left)
-        corner[:, k] = left
-        parts.append(corner[(left >= least) & (left <= most)])
-    points = lower.repeat(sum(map(len, parts)), 1)
-    points[:, free] = torch.cat(parts)
+            rest = torch.where((rest - bound).abs() <= noise, bound, rest)
+        corner[:, k] = rest
+        parts.append(corner[(rest >= least) & (rest <= most)])
+    found = torch.cat(parts)
+    points = lower.repeat(len(found), 1)
+    points[:, free] = found
     return torch.unique(points, dim=0)
 
 

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from creinn.evaluation.checks import as_labels, as_mask, require
 
@@ -98,7 +97,7 @@ def binomial_share(covered: Any) -> Share:
     return Share(len(hits), float(hits.mean()), float(low), float(high))
 
 
-def _compare(classes: Any, labels: Any) -> tuple[npt.NDArray[Any], ...]:
+def _compare(classes: Any, labels: Any) -> tuple[np.ndarray, ...]:
     """Return the sets, the labels, whether they are covered, and the sizes."""
     sets = as_mask(classes, "classes", ndim=2)
     truth = as_labels(labels, sets.shape[1], len(sets))

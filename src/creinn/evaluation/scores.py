@@ -3,9 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from creinn.evaluation.checks import Numbers, as_distributions, as_labels
+from creinn.evaluation.checks import Classes, Numbers, as_distributions, as_labels
 
 _BINS = 15  # as in Guo et al. (2017)
 
@@ -14,7 +13,7 @@ class Reliability(NamedTuple):
     """Bins ``(lower, upper]`` of the probability of the predicted class; NaN if they are empty."""
 
     edges: Numbers
-    rows: npt.NDArray[np.int64]
+    rows: Classes
     confidence: Numbers
     accuracy: Numbers
 
@@ -51,11 +50,7 @@ def reliability(
 ) -> Reliability:
     """Compute the accuracy in bins of the probability of the predicted class.
 
-    Args:
-        probabilities: Distributions ``(samples, classes)``.
-        labels: True classes ``(samples,)``.
-        bins: Number of bins of equal width.
-        predicted: Predicted classes; by default the most probable ones.
+    There are ``bins`` of equal width. By default, the most probable classes are ``predicted``.
 
     Example:
         >>> p = [[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
@@ -72,7 +67,7 @@ def reliability(
     index = np.digitize(confidence, edges[1:-1], right=True)
     count = np.bincount(index, minlength=bins)
 
-    def mean(values: npt.NDArray[Any]) -> Numbers:
+    def mean(values: np.ndarray) -> Numbers:
         total = np.bincount(index, weights=values, minlength=bins)
         return np.divide(total, count, out=np.full(bins, np.nan), where=count > 0)
 
@@ -95,7 +90,7 @@ def expected_calibration_error(
     return float(np.nansum(found.rows * gap) / found.rows.sum())
 
 
-def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
+def confusion(predicted: Any, labels: Any, classes: int) -> Classes:
     """Compute the confusion matrix with a row per true class.
 
     Example:
@@ -108,6 +103,6 @@ def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64
     return counts.reshape(classes, classes)
 
 
-def _checked(probabilities: Any, labels: Any) -> tuple[Numbers, npt.NDArray[np.int64]]:
+def _checked(probabilities: Any, labels: Any) -> tuple[Numbers, Classes]:
     p = as_distributions(probabilities)
     return p, as_labels(labels, p.shape[1], len(p))

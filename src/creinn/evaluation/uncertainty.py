@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, require
 
@@ -22,7 +21,7 @@ class AccuracyRejection(NamedTuple):
 
 
 class OODDetection(NamedTuple):
-    """Result of :func:`ood_detection`; for a constant score, ``auprc`` is ``base_rate``."""
+    """Result of :func:`ood_detection`."""
 
     auroc: float
     auprc: float
@@ -188,7 +187,7 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
     return RelativeIncrease(mean, int((~defined).sum()))
 
 
-def _check_shapes(**arrays: npt.NDArray[Any]) -> None:
+def _check_shapes(**arrays: np.ndarray) -> None:
     shapes = [array.shape for array in arrays.values()]
     if shapes[0] != shapes[1]:
         raise ValueError(f"{' and '.join(arrays)} must have the same shape, got {shapes}.")
