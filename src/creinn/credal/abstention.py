@@ -11,11 +11,11 @@ A row is accepted if its uncertainty is at most a limit. The limit is found by L
 3. The tests start at a candidate that accepts enough rows, and stop at the first p-value above
    ``1 - confidence``. The limit is the last candidate before.
 
-The candidates and the start do not depend on the rows that test them, so every p-value is valid for
-any relation between error and uncertainty. With probability ``confidence`` over calibration sets,
-the error rate among accepted rows is at most ``max_error``, *if all rows are independent and have
-the same distribution* and ``max_error`` was chosen before. With groups, this is valid in each of
-them separately. **There is no guarantee for data with another distribution.**
+The candidates and the start do not depend on the rows that test them, so every p-value is valid.
+With probability ``confidence`` over calibration sets, the error rate among accepted rows is at most
+``max_error``, *if all rows are independent and have the same distribution* and ``max_error`` was
+chosen before. This is valid in each group. **There is no guarantee for data with another
+distribution.**
 """
 
 import math
@@ -93,8 +93,8 @@ def fit_abstention(
 ) -> Abstention:
     """Find the largest limit that guarantees the error rate among accepted rows.
 
-    Uncertainties that differ by at most 128 machine epsilons are ties. Each of the ``groups`` has
-    its own limit. A group without a limit gets a warning, and none of its rows are accepted.
+    Differences of at most 128 machine epsilons are ties. Each of the ``groups`` has its own limit.
+    A group without a limit gets a warning, and none of its rows are accepted.
 
     Raises:
         NoThresholdError: If no limit qualifies.

@@ -58,8 +58,8 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    If the sum of the lower probabilities is below t (``usual``), the scores are smaller and the
-    sets are larger. All scores of a vacuous set are 0. See :func:`usual_mass` for t.
+    With t (``usual``), rows with unusually small lower probabilities get smaller scores and larger
+    sets. All scores of a vacuous set are 0. See :func:`usual_mass`.
 
     Example:
         >>> lower = torch.tensor([0.375, 0.125])
@@ -73,11 +73,10 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 def usual_mass(lower: PerClass) -> tuple[float, float]:
     """Return the values of t in :func:`lower_score` for calibration rows and new rows.
 
-    The sum of lower probabilities is below t for so few rows that the mean number of classes would
-    increase by at most :data:`GROWTH` if all classes were kept for them. The guarantee needs the
-    same t for all rows, for example the j-th smallest sum of all rows. This value is between the
-    two results, which are sums of the calibration rows. The smaller one does not decrease the
-    scores of the calibration rows, and the larger one does not increase the score of a new row.
+    If all classes were kept for the rows whose lower probabilities sum to less than t, the mean
+    number of classes would increase by at most :data:`GROWTH`. The guarantee needs the same t for
+    all rows: the j-th smallest sum, which is between the two results. The smaller one does not
+    decrease the calibration scores, and the larger one does not increase the score of a new row.
 
     Example:
         >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64)[:, None].expand(101, 2)
@@ -92,9 +91,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
-    The score is positive if another class dominates y. The condition :math:`k \ne y` is only
-    relevant for negative quantiles, for which the coverage is smaller than the accuracy. Then the
-    sets of the least certain rows are empty.
+    The score is positive if another class dominates y. With negative quantiles, which occur if the
+    coverage is smaller than the accuracy, the sets of the least certain rows are empty.
 
     Example:
         >>> dominance_score(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -148,9 +146,8 @@ class Conformal:
     r"""Calibration that the credal sets of a calibrated model carry.
 
     Scores that differ by at most :meth:`tolerance` are ties, because the scores of a row depend on
-    its batch and on the dtype. Without ``random``, a class that ties with the quantile is kept.
-
-    With ``random``, a class of score s is kept if
+    its batch and on the dtype. A class that ties with the quantile is kept. With ``random``, a
+    class of score s is kept if
 
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
@@ -158,8 +155,8 @@ class Conformal:
     with fewer rows than :func:`rows_needed`, which get all classes, and for the score ``"lower"``.
 
     Args:
-        scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
-        groups: The class or the group of each row ``(n,)``, or 0.
+        scores: Scores of the true classes of the calibration rows, float64, on the CPU.
+        groups: The class or the group of each row, or 0.
         score: A name of :data:`SCORES`, or of :data:`~creinn.credal.margin.UNITS`.
         by: Whether each class, or each group of rows, has its own quantile.
         coverage: The default coverage.

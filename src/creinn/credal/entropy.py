@@ -95,14 +95,14 @@ def lower_entropy(
     r"""Return the smallest Shannon entropy in the set, in bits; Eq. (uncertainties).
 
     The minimizer is a vertex, which is found by branch and bound; see
-    :mod:`creinn.credal.entropy_search`. The budget of the search is sufficient for trained
-    networks. It can be exceeded if many chord slopes are almost equal, or for hundreds of
-    concentric intervals, because the problem contains the subset sum problem. This raises an
-    :class:`EntropyGapWarning` if ``return_gap`` is False. The bounds are not checked.
+    :mod:`creinn.credal.entropy_search`. The bounds are not checked. The budget of the search is
+    sufficient for trained networks. It can be exceeded if many chord slopes are almost equal, or
+    for hundreds of concentric intervals, because the problem contains the subset sum problem.
 
     With ``return_distribution``, a minimizer is also returned. With ``return_gap``, the gap is also
     returned: the minimum is at most this number of bits below the value. If the gap is 0, the value
-    is exact up to 1e-11 bits, or 1e-5 without float64.
+    is exact up to 1e-11 bits, or 1e-5 without float64. Without ``return_gap``, a positive gap gives
+    an :class:`EntropyGapWarning`.
 
     Example:
         >>> bounds = torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])
@@ -137,7 +137,7 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
     """
     low, high = (x.detach() for x in reachable(widen(lower), widen(upper), check=False))
     classes = low.shape[-1]
-    # If the set is empty because of rounding, the sums of the points can differ from 1.
+    # the sums can differ from 1 if the set is empty because of rounding
     missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True))
     slack = missed.clamp_min(0) + SUM_SLACK * torch.finfo(low.dtype).eps
     corner = torch.arange(2 ** (classes - 1), device=low.device)

@@ -17,8 +17,8 @@ def cross_entropy(
     r"""Compute the mean cross-entropy of the intersection probability.
 
     The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
-    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. Probabilities are
-    clamped to the smallest normal number, so that the gradient is finite.
+    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. It is finite,
+    because probabilities are clamped to the smallest normal number.
 
     Args:
         credal_set: Credal sets with any batch shape.
@@ -89,7 +89,7 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
 def _weigh(
     credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the targets, weighted if they are distributions, and the weight of each sample."""
+    """Return the targets, weighted if they are distributions, and the sample weights."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
         _check_target(target, batch, classes)
@@ -116,10 +116,9 @@ def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
         raise ValueError(f"Targets of {target.dtype} must have shape {expected}, got {found}.")
     if target.numel() == 0:
         raise ValueError("The batch is empty, so the mean loss is not defined.")
+    wrong = (target < 0) | (target >= classes)
     if is_soft:
         check_distributions(target, "target")
-        return
-    wrong = (target < 0) | (target >= classes)
-    if bool(wrong.any()):
+    elif bool(wrong.any()):
         at = first_index(wrong)
         raise ValueError(f"The targets must be in [0, {classes}), got {target[at]} at index {at}.")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_ROWS = 10
-CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5))  # of the simplex, an equilateral triangle
+CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5))  # an equilateral triangle
 
 
 def axes_or_new(ax: Any = None) -> "Axes":

@@ -29,13 +29,12 @@ _RESOLUTION = 1e-6  # smaller uncertainties are rounding errors
 
 def quality(prediction: Any, labels: Any) -> dict[str, float]:
     """Compute the accuracy, log loss, Brier score and expected calibration error."""
-    p, predicted = as_numpy(prediction.probabilities), as_numpy(prediction.label)
-    truth = as_numpy(labels)
+    p, label, truth = map(as_numpy, (prediction.probabilities, prediction.label, labels))
     return {
-        "accuracy": float((predicted == truth).mean()),
+        "accuracy": float((label == truth).mean()),
         "log_loss": log_loss(p, truth),
         "brier": brier(p, truth),
-        "expected_calibration_error": expected_calibration_error(p, truth, predicted=predicted),
+        "expected_calibration_error": expected_calibration_error(p, truth, predicted=label),
     }
 
 

@@ -173,16 +173,16 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
         RelativeIncrease(mean=2.5, excluded=1)
     """
     shifted, unshifted = as_numbers(test, "test"), as_numbers(base, "base")
-    for name, values in (("test", shifted), ("base", unshifted)):
-        require(values >= 0, values, f"{name} must be >= 0", "Pass uncertainties.")
+    require(shifted >= 0, shifted, "test must be >= 0", "Pass uncertainties.")
+    require(unshifted >= 0, unshifted, "base must be >= 0", "Pass uncertainties.")
     _check_shapes(test=shifted, base=unshifted)
     defined = unshifted > 0
     if not defined.any():
         raise ValueError("The ratio needs a positive base, got 0 for all samples.")
-    least = unshifted[defined].min()
     with np.errstate(over="ignore"):
         mean = float((shifted[defined] / unshifted[defined]).mean())
     if not np.isfinite(mean):
+        least = unshifted[defined].min()
         raise ValueError(f"The ratios overflow, because base is {least:g}. Set such values to 0.")
     return RelativeIncrease(mean, int((~defined).sum()))
 
