@@ -187,14 +187,14 @@ def test_core_by_hand():
         [[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64
     )  # the classes can move by the whole width, .001, .02, .02 and the whole width
     nodes, best = entropy_search._start(lower, lower + width)
-    solved = entropy_search._relax(lower, lower + width)._replace(
+    solved = entropy_search._relax(nodes)._replace(
         filled=torch.zeros_like(lower),
         fractional=tensor([[0]]),
         slope=off_slope,
         bound=tensor([1.0]).double(),
     )
     best = best._replace(attained=tensor([1.1]).double())
-    found = entropy_search._core(nodes, solved, entropy_search._reach(nodes, solved, best))
+    found = entropy_search._core(solved, entropy_search._reach(solved, best))
     assert found.tolist() == [
         [True, True, True, False, True]
     ]  # class 3 is replaced by class 2, because the width of class 1 is too small
