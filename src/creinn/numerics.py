@@ -1,7 +1,4 @@
-"""Numerically stable functions, argument checks, messages and tracing helpers.
-
-Only the checks copy data to the host.
-"""
+"""Numerically stable functions, argument checks, messages and tracing helpers."""
 
 import functools
 import math
@@ -98,7 +95,7 @@ def relu_(center_radius: Tensor) -> Tensor:
     r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
 
     For the upper bound :math:`h = \max(c + r, 0)`, the new radius is :math:`r' = \min(r, h / 2)`
-    and the new center is :math:`h - r'`. The lower bound is >= 0, and small radii keep their digits.
+    and the new center is :math:`h - r'`. Small radii keep their digits.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)
@@ -113,7 +110,7 @@ def widen(x: Values) -> Values:
 
 
 def at_least_single(x: Values) -> Values:
-    """Convert float16 and bfloat16 to float32; other dtypes are unchanged."""
+    """Convert float16 and bfloat16 to float32."""
     return x.float() if x.dtype.itemsize < 4 else x
 
 
@@ -153,9 +150,7 @@ def check_radius(center: Tensor, radius: Tensor) -> None:
 
 
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:
-    """Check bounds, and return whether all of them are ``>= 0``.
-
-    The result is ``False`` if the values cannot be read.
+    """Check bounds, and return whether all of them are known to be ``>= 0``.
 
     Raises:
         ValueError: If a bound is not finite, or a lower bound is larger than its upper bound.

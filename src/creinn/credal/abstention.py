@@ -50,23 +50,14 @@ class NoThresholdError(ValueError):
 
 @dataclass(frozen=True)
 class Abstention:
-    """Limits of the uncertainty that the credal sets of a calibrated model carry.
+    """Limits of the uncertainty that the credal sets of a calibrated model carry."""
 
-    Args:
-        limits: The largest accepted uncertainty of each group; minus infinity accepts no row.
-        groups: The groups, or ``None``.
-        by: A name of :data:`MEASURES`.
-        max_error: The largest error rate among accepted rows.
-        confidence: The probability of the guarantee.
-        stale: The error message if the model has changed.
-    """
-
-    limits: tuple[float, ...]
+    limits: tuple[float, ...]  # of the groups; minus infinity accepts no row
     groups: tuple[int, ...] | None
-    by: str
-    max_error: float
-    confidence: float
-    stale: str = ""
+    by: str  # a name of MEASURES
+    max_error: float  # the largest error rate among accepted rows
+    confidence: float  # the probability of the guarantee
+    stale: str = ""  # the error message if the model has changed
 
     def accepts(
         self, uncertainty: Float[Tensor, "*batch"], groups: Any = None

@@ -127,7 +127,7 @@ def aps_score(
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Return the rank of the quantile, which exceeds the number of rows if there are too few.
+    """Return the rank of the quantile, which exceeds ``rows`` if there are too few.
 
     Example:
         >>> conformal_rank(99, 0.95), conformal_rank(18, 0.95), rows_needed(0.95)
@@ -153,28 +153,17 @@ class Conformal:
 
     with a uniform :math:`u` for each row. The coverage is then exactly c. It is higher in groups
     with fewer rows than :func:`rows_needed`, which get all classes, and for the score ``"lower"``.
-
-    Args:
-        scores: Scores of the true classes of the calibration rows, float64, on the CPU.
-        groups: The class or the group of each row, or 0.
-        score: A name of :data:`SCORES`, or of :data:`~creinn.credal.margin.UNITS`.
-        by: Whether each class, or each group of rows, has its own quantile.
-        coverage: The default coverage.
-        random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
-        usual: The value of t in :func:`lower_score` for new rows.
-        rounding: Machine epsilon of the calibration scores.
-        stale: The error message if the model has changed.
     """
 
-    scores: Tensor
-    groups: Tensor
-    score: str = "lower"
-    by: By | None = None
-    coverage: float = 0.95
-    random: bool = False
-    usual: float = 0.0
-    rounding: float = 0.0
-    stale: str = ""
+    scores: Tensor  # of the true classes of the calibration rows, float64, on the CPU
+    groups: Tensor  # the class or the group of each row, or 0
+    score: str = "lower"  # a name of SCORES, or of UNITS
+    by: By | None = None  # whether each class, or each group of rows, has its own quantile
+    coverage: float = 0.95  # by default
+    random: bool = False  # smoothed p-values, and a random part of "aps" and "raps"
+    usual: float = 0.0  # the value of t in lower_score for new rows
+    rounding: float = 0.0  # machine epsilon of the calibration scores
+    stale: str = ""  # the error message if the model has changed
 
     def __eq__(self, other: object) -> bool:
         """Return whether the scores and the settings are the same."""

@@ -46,9 +46,9 @@ class CredalSet(Uncertain):
     """
 
     conformal: Conformal | None = None
-    """The calibration of the model, or None."""
+    """Calibration of the model."""
     abstention: Abstention | None = None
-    """The limits for acceptance of the model, or None."""
+    """Limits for acceptance of the model."""
     _label: Tensor | None = None
 
     def __init__(self, lower: Any, upper: Any) -> None:
@@ -116,7 +116,7 @@ class CredalSet(Uncertain):
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Join batches along the first axis. The result is calibrated if all sets are."""
+        """Join batches along the first axis, with the calibration that all of them have."""
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         new = cls._wrap(torch.cat(lower), torch.cat(upper))
         if any(s._label is not None for s in sets):
@@ -332,7 +332,7 @@ class CredalSet(Uncertain):
 def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the bounds, after a check of the shapes from ``first_axis`` on."""
+    """Return the bounds of sets with equal shapes from ``first_axis`` on."""
     shapes = [tuple(s.shape) for s in sets]
     ends = [shape[first_axis:] for shape in shapes]
     if not ends or not ends[0] or any(end != ends[0] for end in ends):  # sizes can be symbols
@@ -341,7 +341,7 @@ def _bounds_of(
 
 
 def _current(calibration: Any, arguments: str) -> Any:
-    """Return a calibration; raise an error if there is none, or if the model has changed."""
+    """Return a calibration, or raise an error if there is none or the model has changed."""
     if calibration is None:
         raise ValueError(
             f"These sets carry no calibration. Call model.calibrate({arguments}) with new rows, "
@@ -353,7 +353,7 @@ def _current(calibration: Any, arguments: str) -> Any:
 
 
 def _common(found: Sequence[Any]) -> Any:
-    """Return the calibration of all sets, or None if some of them have no calibration."""
+    """Return the calibration of all sets, or None if some sets have none."""
     known = [one for one in found if one is not None]
     if any(one != known[0] for one in known):
         raise ValueError(

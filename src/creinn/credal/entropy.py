@@ -44,12 +44,12 @@ class Uncertain:
 
     @property
     def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty, which is a property of the data."""
+        """Aleatoric uncertainty, a property of the data."""
         return self._uncertainty.aleatoric
 
     @property
     def epistemic(self) -> Tensor:
-        """Epistemic uncertainty, which can be reduced with more data."""
+        """Epistemic uncertainty, which more data can reduce."""
         return self._uncertainty.epistemic
 
 
@@ -72,11 +72,13 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
     """
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
-        size = max(1, CHUNK // low.shape[-1])  # number of rows that fit into the cache
-        flat = (x.reshape(-1, x.shape[-1]) for x in (low, high))
-        # an exported graph accepts any number of rows, so it does not split them
-        parts = ([x] if torch.compiler.is_compiling() else x.split(size) for x in flat)
-        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)])
+        flat = [x.reshape(-1, x.shape[-1]) for x in (low, high)]
+        if torch.compiler.is_compiling():  # an exported graph accepts any number of rows
+            level = _water_level(*flat)
+        else:
+            size = max(1, CHUNK // low.shape[-1])  # number of rows that fit into the cache
+            parts = zip(*(x.split(size) for x in flat), strict=True)
+            level = torch.cat([_water_level(*part) for part in parts])
         level = level.view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
         # at least one class is inside, and takes the remaining mass
@@ -113,16 +115,18 @@ def lower_entropy(
     with torch.no_grad():
         vertex, gap = lowest_vertex(*(x.reshape(-1, x.shape[-1]) for x in (low, high)))
         if not return_gap and bool(gap.any()):
-            message = (
-                "The search was not completed for some sets. See the error by return_gap=True."
-            )
+            message = "The search was not completed for some sets; see return_gap=True."
             warnings.warn(message, EntropyGapWarning, stacklevel=2)
     member = vertex.view(low.shape)
     if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
         member = _follow_bounds(member, low, high)
     value = entropy(member).to(lower.dtype)
-    more = [member] * return_distribution + [gap.view(value.shape)] * return_gap
-    return (value, *(x.to(lower.dtype) for x in more)) if more else value
+    found = [value]
+    if return_distribution:
+        found.append(member.to(lower.dtype))
+    if return_gap:
+        found.append(gap.view(value.shape).to(lower.dtype))
+    return tuple(found) if len(found) > 1 else value
 
 
 def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:

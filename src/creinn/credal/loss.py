@@ -66,12 +66,12 @@ def bounds_cross_entropy(
     target, per_sample = _weigh(credal_set, target, weight, check)
     upper_loss = _mean(_negative_log(credal_set.upper, target), per_sample)
     lower_loss = _negative_log(credal_set.lower, target).flatten()
-    rank = lower_loss.detach()
-    if per_sample is not None:
-        per_sample = per_sample.flatten()
-        rank = rank.masked_fill(per_sample == 0, -math.inf)
-    hard = rank.topk(max(1, round(hardest * len(rank)))).indices
-    return upper_loss + _mean(lower_loss[hard], None if per_sample is None else per_sample[hard])
+    rank, count = lower_loss.detach(), max(1, round(hardest * len(lower_loss)))
+    if per_sample is None:
+        return upper_loss + lower_loss[rank.topk(count).indices].mean()
+    per_sample = per_sample.flatten()
+    hard = rank.masked_fill(per_sample == 0, -math.inf).topk(count).indices
+    return upper_loss + _mean(lower_loss[hard], per_sample[hard])
 
 
 def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:

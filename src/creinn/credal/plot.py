@@ -1,4 +1,4 @@
-"""Plots of credal sets with matplotlib, which is imported when a function needs it."""
+"""Plots of credal sets with matplotlib."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,10 @@ def plot_credal_sets(
     lower: Tensor, upper: Tensor, names: Sequence[str] | None = None, ax: Any = None
 ) -> "Axes":
     """Plot reachable bounds ``(K,)`` or ``(rows, K)``; see :meth:`creinn.CredalSet.plot`."""
-    count = lower.shape[-1]
+    count, shape = lower.shape[-1], tuple(lower.shape)
     names = [str(k) for k in range(count)] if names is None else names
     if lower.ndim > 2 or not 1 <= lower[..., 0].numel() <= MOST_ROWS:
-        raise ValueError(
-            f"Expected one set or 1 to {MOST_ROWS} rows, got shape {tuple(lower.shape)}. Select "
-            f"rows, such as s[:{MOST_ROWS}]."
-        )
+        raise ValueError(f"Expected 1 to {MOST_ROWS} rows, got {shape}. Use s[:{MOST_ROWS}].")
     if len(names) != count:
         raise ValueError(f"Expected {count} names of classes, got {len(names)}.")
     low, high = (bound.detach().cpu().double().reshape(-1, count) for bound in (lower, upper))

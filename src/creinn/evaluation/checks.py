@@ -56,7 +56,7 @@ def as_mask(values: Any, name: str, ndim: int = 1) -> Mask:
 
 
 def require(holds: Mask, found: np.ndarray, rule: str, advice: str) -> None:
-    """Raise a ``ValueError`` with the first number for which ``holds`` is False."""
+    """Raise a ``ValueError`` with the first number for which a rule does not hold."""
     if not holds.all():
         at = tuple(np.argwhere(~holds)[0].tolist())
         raise ValueError(f"{rule}, got {found[at]:g} at index {at}. {advice}")

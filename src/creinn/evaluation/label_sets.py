@@ -1,4 +1,4 @@
-"""Metrics for sets of classes, given as a boolean mask ``(samples, classes)``."""
+"""Metrics for sets of classes, a boolean mask ``(samples, classes)``, and labels ``(samples,)``."""
 
 from typing import Any, NamedTuple
 
@@ -42,10 +42,6 @@ class SetCoverage(NamedTuple):
 
 def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     """Compute the coverage, the mean size and the accuracy of non-empty sets of classes.
-
-    Args:
-        classes: Boolean mask, as from :meth:`creinn.CredalSet.classes`.
-        labels: True classes ``(samples,)``.
 
     Example:
         >>> set_decisions([[True, False, False], [False, True, True]], [0, 2])

@@ -1,4 +1,4 @@
-"""Log loss, Brier score, calibration error and confusion matrix."""
+"""Scores of distributions ``(samples, classes)`` for true classes ``(samples,)``."""
 
 from typing import Any, NamedTuple
 
@@ -20,10 +20,6 @@ class Reliability(NamedTuple):
 
 def log_loss(probabilities: Any, labels: Any) -> float:
     r"""Compute the mean of :math:`-\ln p_y`, with :math:`p_y` of at least 2.2e-16.
-
-    Args:
-        probabilities: Distributions ``(samples, classes)``.
-        labels: True classes ``(samples,)``.
 
     Example:
         >>> round(log_loss([[0.5, 0.5], [0.25, 0.75]], [0, 0]), 4)  # (ln 2 + ln 4) / 2

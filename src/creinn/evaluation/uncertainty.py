@@ -37,16 +37,12 @@ class RelativeIncrease(NamedTuple):
 
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
-    r"""Compute the accuracy if the most uncertain samples are rejected first.
+    r"""Compute the share of correct samples if the most uncertain ones are rejected first.
 
     The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. Ties have
     the expected value for a random order: if :math:`m` samples remain from a tie of :math:`g`
     samples with :math:`c` correct ones, and :math:`C` correct samples have lower scores, the
     accuracy is :math:`(C + m\, c / g) / k`.
-
-    Args:
-        score: Uncertainty scores ``(samples,)``.
-        correct: Boolean mask of the correct predictions.
 
     Example:
         >>> curve = accuracy_rejection([0.1, 0.4, 0.9], [True, True, False])
@@ -63,7 +59,7 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
 
 
 def auarc(score: Any, correct: Any) -> float:
-    """Compute the area under the curve of :func:`accuracy_rejection`.
+    """Compute the area under :func:`accuracy_rejection`.
 
     Example:
         >>> auarc([0.1, 0.9], [True, False])
@@ -132,10 +128,9 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     r"""Compute the AUROC, AUPRC and FPR95 of the detection of out-of-distribution samples.
 
     The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
-    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t`, where the
-    thresholds :math:`t` are the distinct scores. For ``fpr95``, the samples with the highest scores
-    are detected until at least 95 % of the out-of-distribution samples are among them; ties have
-    the expected value for a random order.
+    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the distinct
+    scores :math:`t`. The FPR95 is the share of in-distribution samples that are detected with 95 %
+    of the others; ties have the expected value for a random order.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
@@ -164,9 +159,8 @@ def _fpr95(inside: Numbers, outside: Numbers) -> float:
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
     r"""Compute the mean of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
 
-    Args:
-        test: Uncertainties of the shifted samples, of any shape.
-        base: Uncertainties without the shift. Samples with a base of 0 are excluded.
+    The uncertainties with and without a shift have the same shape. Samples with a base of 0 are
+    excluded.
 
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])
