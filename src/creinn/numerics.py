@@ -18,7 +18,7 @@ PerRow = Float[Tensor, "*batch"]
 def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    With :func:`torch.abs`, a radius of 0 would never change.
+    The derivative of :func:`torch.abs` is 0 at 0, so a radius of 0 would not change.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
@@ -28,7 +28,7 @@ def magnitude(x: Values) -> Values:
 
 
 def valid_radius(radius: Values) -> Values:
-    """Compute ``max(radius, 0)`` with a gradient of 1, so that a negative radius can grow."""
+    """Compute ``max(radius, 0)`` with a gradient of 1, so that it can grow if it is negative."""
     if torch.is_grad_enabled():
         return radius - radius.detach().clamp_max(0)
     return radius.clamp_min(0)
@@ -49,7 +49,7 @@ def xlogx(x: Values) -> Values:
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
     """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``.
 
-    A label distribution has the expected class weight.
+    For a label distribution, this is the mean of the class weights under it.
     """
     if weight.ndim > 1:
         return weight[..., 0]
@@ -69,12 +69,12 @@ def entropy(probabilities: PerClass) -> PerRow:
 
 
 def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
-    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as two terms.
+    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as a sum of two terms.
 
     The first term is the largest of the other entries, without a gradient. The second term is in
     :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation. The sum
     over the other classes is :math:`\sum_j e^{x_j - \max x} - e^{x_k - \max x} \ge 1` if k is not
-    the largest class, for which it is computed directly.
+    the largest class. For this class, it is computed directly.
 
     Example:
         >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
@@ -105,7 +105,7 @@ def relu_(center_radius: Tensor) -> Tensor:
 
 
 def widen(x: Values) -> Values:
-    """Convert to float64 for exact sums, which MPS does not support."""
+    """Convert to float64 for exact sums if the device is not MPS, which does not support it."""
     return x if x.device.type == "mps" else x.double()
 
 
@@ -115,7 +115,7 @@ def at_least_single(x: Values) -> Values:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Compute the square root, with value and gradient 0 where ``x <= 0``."""
+    """Compute the square root. The value and the gradient are 0 where ``x <= 0``."""
     positive = x > 0
     return torch.where(positive, x, 1).sqrt() * positive
 

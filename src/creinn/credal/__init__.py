@@ -1,4 +1,4 @@
-"""Credal sets from probability intervals. The package depends only on torch.
+"""Credal sets that are defined by probability intervals; the package only depends on torch.
 
 - ``probability``: from interval logits to probability intervals
 - ``credal_set``: the class :class:`CredalSet`

@@ -5,17 +5,17 @@ A row is accepted if its uncertainty is at most a limit. The limit is found by L
 
 1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the candidates: the
    uncertainties at :data:`SHARES` equally spaced shares.
-2. The other rows test the candidates. If n of them are accepted with k errors, the p-value of the
-   hypothesis that the error rate exceeds ``max_error`` is the binomial tail probability
-   :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
+2. The candidates are tested by the other rows. If n of them are accepted with k errors, the
+   p-value of the hypothesis that the error rate exceeds ``max_error`` is the binomial tail
+   probability :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
 3. The tests start at a candidate that accepts enough rows, and stop at the first p-value above
    ``1 - confidence``. The limit is the last candidate before.
 
 The candidates and the start do not depend on the rows that test them, so every p-value is valid.
 With probability ``confidence`` over calibration sets, the error rate among accepted rows is at most
 ``max_error``, *if all rows are independent and have the same distribution* and ``max_error`` was
-chosen before. This is valid in each group. **There is no guarantee for data with another
-distribution.**
+chosen before. If there are groups, this is valid in each of them. **There is no guarantee for data
+with another distribution.**
 """
 
 import math
@@ -167,8 +167,8 @@ def find_limits(
 ) -> Float[Tensor, "*sets"]:
     """Return the last limit before a test fails; minus infinity if the first test fails.
 
-    The first candidate accepts about half of the rows, or three times the necessary number if that
-    is less: with fewer rows, a single error would end the sequence.
+    The first candidate accepts about half of the rows, or three times the necessary number if this
+    is smaller. If there were fewer rows, the sequence would be ended by a single error.
     """
     limits, expected = candidates.limits, candidates.expected
     needed, rows = rows_needed_without_error(max_error, confidence), expected.max().item()

@@ -4,9 +4,9 @@ This is not part of the paper. The score :math:`s(x, y)` is large if y is not th
 x. A class is kept if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of
 n calibration rows, which must not be used for training or model selection. The set contains the
 true class with probability at least c for any model, *if the new row and the calibration rows are
-exchangeable* (Vovk, Gammerman and Shafer, 2005). This is an average over calibrations and rows.
-With one quantile for each class or group, it is valid in each of them. **There is no guarantee for
-data with another distribution.**
+exchangeable* (Vovk, Gammerman and Shafer, 2005). This is the probability on average over the
+calibrations and the rows. If there is a quantile for each class or group, it is valid in each of
+them. **There is no guarantee for data with another distribution.**
 """
 
 import math
@@ -58,8 +58,8 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    With t (``usual``), rows with unusually small lower probabilities get smaller scores and larger
-    sets. All scores of a vacuous set are 0. See :func:`usual_mass`.
+    If the sum of the lower probabilities is below t, the scores are smaller and the set is larger.
+    The scores of a vacuous set are 0. See :func:`usual_mass` for t, which is ``usual``.
 
     Example:
         >>> lower = torch.tensor([0.375, 0.125])
@@ -75,8 +75,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 
     If all classes were kept for the rows whose lower probabilities sum to less than t, the mean
     number of classes would increase by at most :data:`GROWTH`. The guarantee needs the same t for
-    all rows: the j-th smallest sum, which is between the two results. The smaller one does not
-    decrease the calibration scores, and the larger one does not increase the score of a new row.
+    all rows. This is the j-th smallest sum, which is between the two results. The smaller one does
+    not decrease the calibration scores, and the larger one does not increase those of a new row.
 
     Example:
         >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64)[:, None].expand(101, 2)
@@ -91,8 +91,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
-    The score is positive if another class dominates y. With negative quantiles, which occur if the
-    coverage is smaller than the accuracy, the sets of the least certain rows are empty.
+    The score is positive if y is dominated by another class. The quantile is negative if the
+    coverage is smaller than the accuracy. In this case, the least certain rows have empty sets.
 
     Example:
         >>> dominance_score(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -146,22 +146,22 @@ class Conformal:
     r"""Calibration that the credal sets of a calibrated model carry.
 
     Scores that differ by at most :meth:`tolerance` are ties, because the scores of a row depend on
-    its batch and on the dtype. A class that ties with the quantile is kept. With ``random``, a
-    class of score s is kept if
+    its batch and on the dtype. A class that ties with the quantile is kept. If ``random`` is true,
+    a class with the score s is kept if
 
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
-    with a uniform :math:`u` for each row. The coverage is then exactly c. It is higher in groups
-    with fewer rows than :func:`rows_needed`, which get all classes, and for the score ``"lower"``.
+    with a uniform :math:`u` for each row. The coverage is then exactly c. It is higher for the
+    score ``"lower"``, and in groups with fewer rows than :func:`rows_needed`, which get all classes.
     """
 
     scores: Tensor  # of the true classes of the calibration rows, float64, on the CPU
     groups: Tensor  # the class or the group of each row, or 0
-    score: str = "lower"  # a name of SCORES, or of UNITS
+    score: str = "lower"  # the name of the score or of the unit
     by: By | None = None  # whether each class, or each group of rows, has its own quantile
     coverage: float = 0.95  # by default
     random: bool = False  # smoothed p-values, and a random part of "aps" and "raps"
-    usual: float = 0.0  # the value of t in lower_score for new rows
+    usual: float = 0.0  # the usual mass of new rows
     rounding: float = 0.0  # machine epsilon of the calibration scores
     stale: str = ""  # the error message if the model has changed
 
@@ -178,8 +178,8 @@ class Conformal:
         r"""Return the largest difference for which scores near ``values`` are ties.
 
         An error of the logits changes a sum s of probabilities by at most this error times
-        :math:`2 s (1 - s)`. In float32, the tolerance is 1.6e-5 for a sum of 1/2 and for scores
-        that are not sums, and smaller near 0 and 1.
+        :math:`2 s (1 - s)`. The tolerance of float32 is 1.6e-5 if s is 1/2, and it is smaller near 0
+        and 1. If the score is not a sum, it is also 1.6e-5.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share, slope = values.clamp(0, 1), torch.ones_like(values)
@@ -213,7 +213,7 @@ class Conformal:
     ) -> Bool[Tensor, "*batch classes"]:
         """Return the classes whose score is at most the quantile."""
         if self.score in UNITS:
-            raise ValueError("The calibration was by distributions. Use s.widened().")
+            raise ValueError("The model is calibrated by distributions. Use s.widened().")
         index = self._groups_of(groups, lower.shape)
         draws = torch.rand(2, *lower.shape[:-1], 1, device=lower.device) if self.random else None
         part = 1.0 if draws is None else draws[0]
@@ -229,7 +229,7 @@ class Conformal:
     ) -> Bounds:
         """Return reachable bounds, moved outwards by the quantile in units of the margin."""
         if self.score not in UNITS:
-            raise ValueError("The calibration was by classes. Use s.classes('conformal').")
+            raise ValueError("The model is calibrated by classes. Use s.classes('conformal').")
         quantiles = self.quantiles(coverage, self._groups_of(groups, lower.shape))
         size = quantiles + self.tolerance(quantiles, lower.dtype)
         return add_margin(lower, upper, size, self.score)
@@ -259,5 +259,5 @@ class Conformal:
         if self.by != "groups":
             return torch.arange(shape[-1] if self.by == "class" else 1)
         if groups is None:
-            raise ValueError("The calibration was by groups. Pass groups=... for these rows.")
+            raise ValueError("The model is calibrated by groups. Pass groups=... for these rows.")
         return check_groups(groups, shape[:-1]).unsqueeze(-1)

@@ -62,20 +62,20 @@ class CredalSet(Uncertain):
 
     @classmethod
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
-        """Create sets from reachable bounds or other leaves of a pytree."""
+        """Create sets from bounds that are reachable, or from the leaves of a pytree."""
         new = cls.__new__(cls)
         new._bounds, new._label = (lower, upper), label
         return new
 
     def _with_bounds(self, lower: Tensor, upper: Tensor, label: Tensor | None) -> "CredalSet":
-        """Create sets with the calibrations of these sets."""
+        """Create sets that have the same calibrations."""
         new = type(self)._wrap(lower, upper, label)
         new.conformal, new.abstention = self.conformal, self.abstention
         return new
 
     @classmethod
     def binary(cls, q_lower: Any, q_upper: Any) -> "CredalSet":
-        """Create sets of two classes from the probability interval of class 1.
+        """Create sets with two classes from the bounds of the probability of class 1.
 
         Example:
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
@@ -164,7 +164,8 @@ class CredalSet(Uncertain):
     def label(self) -> Tensor:
         """The class with the largest intersection probability.
 
-        Ties have the class with the largest lower probability. A distance does not change it.
+        If there are ties, it is the class with the largest lower probability. It is not changed by
+        a distance.
         """
         if self._label is not None:
             return self._label
@@ -308,7 +309,7 @@ class CredalSet(Uncertain):
 
     def __len__(self) -> int:
         if self.lower.ndim == 1:
-            raise TypeError("A single set has no length. Use num_classes.")
+            raise TypeError("The length of a single set is not defined. Use num_classes.")
         return len(self.lower)
 
     def __getitem__(self, index: Any) -> "CredalSet":
@@ -332,7 +333,7 @@ class CredalSet(Uncertain):
 def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the bounds of sets with equal shapes from ``first_axis`` on."""
+    """Return the bounds, or raise an error if the shapes are not equal from ``first_axis`` on."""
     shapes = [tuple(s.shape) for s in sets]
     ends = [shape[first_axis:] for shape in shapes]
     if not ends or not ends[0] or any(end != ends[0] for end in ends):  # sizes can be symbols
@@ -344,7 +345,7 @@ def _current(calibration: Any, arguments: str) -> Any:
     """Return a calibration, or raise an error if there is none or the model has changed."""
     if calibration is None:
         raise ValueError(
-            f"These sets carry no calibration. Call model.calibrate({arguments}) with new rows, "
+            f"These sets carry no calibration. Use model.calibrate({arguments}) with new rows and "
             "then model.predict."
         )
     if calibration.stale:
@@ -353,7 +354,7 @@ def _current(calibration: Any, arguments: str) -> Any:
 
 
 def _common(found: Sequence[Any]) -> Any:
-    """Return the calibration of all sets, or None if some sets have none."""
+    """Return the calibration, or None if it is None for some of the sets."""
     known = [one for one in found if one is not None]
     if any(one != known[0] for one in known):
         raise ValueError(

@@ -16,7 +16,7 @@ from creinn.numerics import PerClass, widen
 
 
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
-    r"""Keep class j if no class i is more probable than j for all members.
+    r"""Keep class j if there is no class i that is more probable for all members.
 
     One member has :math:`q_i = \underline q_i` and :math:`q_j = \overline q_j`. Therefore
 
@@ -39,8 +39,8 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
         \overline q_i \ge \max_{j \ne i} \underline q_j \quad\text{and}\quad
         \overline q_i + \sum_{j \ne i} \min(\overline q_j, \overline q_i) \ge 1
 
-    The other classes of a member with :math:`q_i = \overline q_i` must fit below this value. The
-    sums are computed from the sorted upper bounds in O(K log K).
+    If :math:`q_i = \overline q_i`, this is an upper bound of the other classes. The sums are
+    computed in O(K log K) by sorting the upper bounds.
 
     Example:
         >>> e_admissibility(torch.tensor([0.2, 0.2, 0.2]), torch.tensor([0.6, 0.6, 0.31]))

@@ -54,7 +54,7 @@ class Uncertain:
 
 
 class EntropyGapWarning(UserWarning):
-    """Warning that the search for the lower entropy was not completed for some sets."""
+    """Warning if the search for the lower entropy was not completed."""
 
 
 def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool = False) -> Any:
@@ -130,10 +130,10 @@ def lower_entropy(
 
 
 def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
-    r"""Compute :func:`lower_entropy` without a search and without a gradient, for exported graphs.
+    r"""Compute the result of :func:`lower_entropy` without a search, for exported graphs.
 
-    At a vertex, all classes except one are equal to a bound. The vertices are those of the
-    :math:`K\,2^{K-1}` points of this form that fit into the bounds.
+    At a vertex, all classes except one are equal to a bound. There are :math:`K\,2^{K-1}` points of
+    this form, and the points that fit into the bounds are the vertices. There is no gradient.
 
     Example:
         >>> lower_entropy_by_vertices(torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4]))

@@ -22,12 +22,12 @@ Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # smaller gaps in bits count as 0
-BUDGET = 3 * 2**15  # entries (nodes times classes) for one row, after the first nodes
+BUDGET = 3 * 2**15  # number of entries (nodes times classes) for a row
 _ROUND = 2**12  # overhead of one round of the search, in entries
 _FEW = 32  # a row with more open nodes is searched alone
-_DEEP = 12  # rounds after which every row is searched alone
-_PIECE = 2**13  # entries that are processed together if a row is searched alone
-CHUNK = 2**17  # entries of one tensor that fit into the cache
+_DEEP = 12  # number of rounds after which every row is searched alone
+_PIECE = 2**13  # number of entries that are processed together if a row is searched alone
+CHUNK = 2**17  # number of entries of a tensor that fits into the cache
 SUM_SLACK = 64  # allowed error of a sum of probabilities, in machine epsilons
 
 
@@ -287,7 +287,7 @@ def _neighbour(solved: Relaxed) -> Relaxed:
 
 
 def _branch(solved: Relaxed, best: Best) -> Nodes:
-    """Split the nodes at their fractional classes; drop halves with only one vertex."""
+    """Split the nodes at the fractional class. A half that has only one vertex is not returned."""
     low, high, fractional, value = solved.lower, solved.upper, solved.fractional, solved.value
     below, above = _ordered(solved)
     tiny, slack = torch.finfo(low.dtype).tiny, SUM_SLACK * torch.finfo(low.dtype).eps
@@ -307,7 +307,7 @@ def _branch(solved: Relaxed, best: Best) -> Nodes:
 
 
 def entropy_terms(x: Tensor) -> Tensor:
-    """Compute ``-x log2 x`` in a form that has no gradient."""
+    """Compute ``-x log2 x``, which is not differentiable in this form."""
     return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
 
 

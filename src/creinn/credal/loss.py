@@ -1,4 +1,4 @@
-"""Training losses for credal sets."""
+"""Loss functions for the training of credal classifiers."""
 
 import math
 
@@ -48,7 +48,7 @@ def bounds_cross_entropy(
     *,
     check: bool = True,
 ) -> Float[Tensor, ""]:
-    r"""Compute the sum of a loss on the upper bounds and a loss on the lower bounds.
+    r"""Compute the sum of the losses of the upper bounds and of the lower bounds.
 
     The first term is the mean of :math:`-\ln \overline q_y` over all samples. The second term is
     the mean of :math:`-\ln \underline q_y` over the hardest samples, which prepares the lower

@@ -1,15 +1,15 @@
 r"""Margins around probability intervals that should contain a distribution.
 
-A calibration row has an observed distribution q, such as the votes of annotators. Its score is the
-margin, in units of u, that its interval needs to contain q,
+A calibration row has an observed distribution q, such as the votes of annotators. The score is the
+smallest margin, in units of u, for which the intervals of the row contain q:
 
 .. math:: \max_k \max\left(\frac{\underline q_k - q_k}{u(\underline q_k)},
     \frac{q_k - \overline q_k}{u(\overline q_k)}\right)
 
 A conformal quantile m of the scores is the margin of new rows: the bounds become
 :math:`\underline q_k - m\, u(\underline q_k)` and :math:`\overline q_k + m\, u(\overline q_k)`,
-clipped to [0, 1] and made reachable. The intervals of an exchangeable new row contain its
-distribution with the calibrated probability.
+clipped to [0, 1] and made reachable. If a new row is exchangeable, its intervals contain its
+distribution with the probability of the calibration.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Probability intervals: softmax, reachable bounds and intersection probability.
 
-The functions use O(K) memory and have finite gradients. The equations are those of Wang et al.
-(2025), with two errata.
+The memory is O(K) and the gradients are finite. The equations are those of Wang et al. (2025),
+with two errata.
 """
 
 import torch
@@ -55,7 +55,7 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> B
 
 
 def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
-    r"""Map one interval logit to the probability interval of class 1.
+    r"""Map an interval logit to the interval of the probability of class 1.
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
@@ -181,7 +181,7 @@ def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
     if lower.ndim == 0 or lower.shape[-1] < 2:
         raise ValueError(
             f"The bounds must have shape (..., K) with K >= 2, got {tuple(lower.shape)}. Use "
-            "CredalSet.binary for the probability interval of class 1."
+            "CredalSet.binary if there is only the probability of class 1."
         )
     slack = tolerance(lower.dtype)
     lower, upper = at_least_single(lower), at_least_single(upper)

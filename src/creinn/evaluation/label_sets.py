@@ -60,7 +60,7 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
 
 
 def set_coverage(classes: Any, labels: Any) -> SetCoverage:
-    """Compute the coverage of sets, which can be empty, also by size and by class.
+    """Compute the coverage of sets that can be empty, also by size and by class.
 
     Example:
         >>> found = set_coverage([[True, False], [True, True], [False, False]], [1, 0, 0])
