@@ -42,8 +42,8 @@ class NoThresholdError(ValueError):
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
-            f"max_error={max_error:g} cannot be guaranteed with these {rows} calibration rows, only "
-            f"{smallest:g}. Use a larger max_error, a lower confidence, or more rows."
+            f"max_error={max_error:g} cannot be guaranteed with {rows} calibration rows, but "
+            f"{smallest:g} can. Use a larger max_error, a lower confidence, or more rows."
         )
         self.smallest = smallest
 

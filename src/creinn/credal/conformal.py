@@ -152,7 +152,7 @@ class Conformal:
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
     with a uniform :math:`u` for each row. The coverage is then exactly c. It is higher for the
-    score ``"lower"``, and in groups with fewer rows than :func:`rows_needed`, which get all classes.
+    score ``"lower"``, and for groups with too few rows, which get all classes.
     """
 
     scores: Tensor  # of the true classes of the calibration rows, float64, on the CPU
@@ -178,8 +178,8 @@ class Conformal:
         r"""Return the largest difference for which scores near ``values`` are ties.
 
         An error of the logits changes a sum s of probabilities by at most this error times
-        :math:`2 s (1 - s)`. The tolerance of float32 is 1.6e-5 if s is 1/2, and it is smaller near 0
-        and 1. If the score is not a sum, it is also 1.6e-5.
+        :math:`2 s (1 - s)`. The tolerance of float32 is 1.6e-5 if s is 1/2, and it is smaller near
+        0 and 1. If the score is not a sum, it is also 1.6e-5.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share, slope = values.clamp(0, 1), torch.ones_like(values)

@@ -128,9 +128,9 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     r"""Compute the AUROC, AUPRC and FPR95 of the detection of out-of-distribution samples.
 
     The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
-    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the distinct
-    scores :math:`t`. The FPR95 is the share of in-distribution samples that are detected with 95 %
-    of the others; ties have the expected value for a random order.
+    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the scores
+    :math:`t`. The FPR95 is the share of in-distribution samples that are detected with at least
+    95 % of the others; ties have the expected value for a random order.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
