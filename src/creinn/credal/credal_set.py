@@ -75,7 +75,7 @@ class CredalSet(Uncertain):
 
     @classmethod
     def binary(cls, q_lower: Any, q_upper: Any) -> "CredalSet":
-        """Create sets with two classes from the bounds of the probability of class 1.
+        """Create sets with two classes, given the bounds of the probability of class 1.
 
         Example:
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower

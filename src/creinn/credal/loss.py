@@ -17,8 +17,8 @@ def cross_entropy(
     r"""Compute the mean cross-entropy of the intersection probability.
 
     The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
-    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. It is finite,
-    because probabilities are clamped to the smallest normal number.
+    et al. (2025). If the target is a distribution p, it is :math:`-\sum_k p_k \ln q_{int,k}`. It is
+    finite, because the probabilities are clamped to the smallest normal number.
 
     Args:
         credal_set: Credal sets with any batch shape.
