@@ -213,7 +213,7 @@ def test_data_loaders_stack_intervals() -> None:
         ([[0.0], [float("nan")]], [[1.0], [1.0]], r"\(1, 0\)"),
         ([0.0], [float("nan")], "NaN"),
         ([0.0], [float("inf")], "inf"),
-        ([0.0, 1.0], [1.0], r"\(2,\)"),
+        ([0.0, 1.0], [1.0], r"\[2\]"),
     ],
 )
 def test_invalid_bounds_raise(lower: list[float], upper: list[float], message: str) -> None:

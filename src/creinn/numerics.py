@@ -1,7 +1,4 @@
-"""Numerically stable functions, argument checks, messages and tracing helpers.
-
-The functions are elementwise or work on the last axis. Only the checks copy data to the host.
-"""
+"""Numerically stable functions, argument checks, messages and tracing helpers."""
 
 import functools
 import math
@@ -13,11 +10,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, fx
 
+Values = Float[Tensor, "*shape"]
+PerClass = Float[Tensor, "*batch classes"]
+PerRow = Float[Tensor, "*batch"]
 
-def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+
+def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    The derivative of :func:`torch.abs` at 0 is 0, so that a radius of 0 would never change.
+    The derivative of :func:`torch.abs` is 0 at 0, so a radius of 0 would not change.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
@@ -26,15 +27,17 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(x < 0, -x, x)
 
 
-def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Compute ``max(radius, 0)`` with a gradient of 1, so that a negative radius can grow again."""
-    return radius - radius.detach().clamp_max(0) if torch.is_grad_enabled() else radius.clamp_min(0)
+def valid_radius(radius: Values) -> Values:
+    """Compute ``max(radius, 0)`` with a gradient of 1, so that it can grow if it is negative."""
+    if torch.is_grad_enabled():
+        return radius - radius.detach().clamp_max(0)
+    return radius.clamp_min(0)
 
 
-def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def xlogx(x: Values) -> Values:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 
-    The gradient at 0 is finite. It is :math:`\ln` of the smallest normal number of the dtype.
+    The gradient at 0 is :math:`\ln` of the smallest normal number of the dtype.
 
     Example:
         >>> xlogx(torch.tensor([0.5, 1.0, 2.0]))
@@ -46,14 +49,14 @@ def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
     """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``.
 
-    The weight of a label distribution is the mean of the class weights under it.
+    For a label distribution, this is the mean of the class weights under it.
     """
     if weight.ndim > 1:
         return weight[..., 0]
     return (target * weight).sum(-1) if target.is_floating_point() else weight[target]
 
 
-def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+def entropy(probabilities: PerClass) -> PerRow:
     r"""Compute the Shannon entropy of the last axis in bits.
 
     .. math:: H(q) = -\sum_k q_k \log_2 q_k
@@ -65,17 +68,13 @@ def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*b
     return xlogx(probabilities).neg().sum(-1) / math.log(2.0)
 
 
-def logsumexp_others(
-    x: Float[Tensor, "*batch classes"],
-) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
-    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as two terms.
+def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
+    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as a sum of two terms.
 
     The first term is the largest of the other entries, without a gradient. The second term is in
-    :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation.
-
-    Let :math:`S = \sum_j e^{x_j - \max x}`. If k is not the largest class, the sum over the other
-    classes is :math:`S - e^{x_k - \max x} \ge 1`, which is a stable difference. For the largest
-    class, the sum is computed directly.
+    :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation. The sum
+    over the other classes is :math:`\sum_j e^{x_j - \max x} - e^{x_k - \max x} \ge 1` if k is not
+    the largest class. For this class, it is computed directly.
 
     Example:
         >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
@@ -87,17 +86,16 @@ def logsumexp_others(
     second = values.masked_fill(is_top, -math.inf).amax(-1, keepdim=True)
     from_top = (x - top).exp()
     from_second = (x - second).masked_fill(is_top, -math.inf).exp()
-    others = torch.where(
-        is_top, from_second.sum(-1, keepdim=True), from_top.sum(-1, keepdim=True) - from_top
-    )
+    without_k = from_top.sum(-1, keepdim=True) - from_top
+    others = torch.where(is_top, from_second.sum(-1, keepdim=True), without_k)
     return torch.where(is_top, second, top), others.log()
 
 
 def relu_(center_radius: Tensor) -> Tensor:
     r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
 
-    With :math:`h = \max(c + r, 0)` the new radius is :math:`r' = \min(r, h / 2)`, and the new
-    center is :math:`h - r'`. The lower bound is never negative, and small radii keep their digits.
+    For the upper bound :math:`h = \max(c + r, 0)`, the new radius is :math:`r' = \min(r, h / 2)`
+    and the new center is :math:`h - r'`. Small radii keep their digits.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)
@@ -106,24 +104,24 @@ def relu_(center_radius: Tensor) -> Tensor:
     return center_radius
 
 
-def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Convert to float64 for exact sums, except on MPS, which does not support it."""
+def widen(x: Values) -> Values:
+    """Convert to float64 for exact sums if the device is not MPS, which does not support it."""
     return x if x.device.type == "mps" else x.double()
 
 
-def at_least_single(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Convert float16 and bfloat16 to float32; other dtypes are unchanged."""
+def at_least_single(x: Values) -> Values:
+    """Convert float16 and bfloat16 to float32."""
     return x.float() if x.dtype.itemsize < 4 else x
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Compute the square root, with a value and a gradient of 0 where ``x <= 0``."""
+    """Compute the square root. The value and the gradient are 0 where ``x <= 0``."""
     positive = x > 0
     return torch.where(positive, x, 1).sqrt() * positive
 
 
 def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
-    """Return the index of the first true entry, for error messages.
+    """Return the index of the first true entry.
 
     Example:
         >>> first_index(torch.tensor([[False, False], [True, True]]))
@@ -151,6 +149,25 @@ def check_radius(center: Tensor, radius: Tensor) -> None:
         raise ValueError(f"The radius must be >= 0, got {radius[at].item():g} at index {at}.")
 
 
+def check_bounds(lower: Tensor, upper: Tensor) -> bool:
+    """Check bounds, and return whether all of them are known to be ``>= 0``.
+
+    Raises:
+        ValueError: If a bound is not finite, or a lower bound is larger than its upper bound.
+    """
+    _check_alike(lower=lower, upper=upper)
+    if not (_readable(lower) and _readable(upper)):
+        return False
+    bad = ~(torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper))
+    if bool(bad.any()):
+        at = first_index(bad)
+        raise ValueError(
+            "The bounds must satisfy lower <= upper and not be NaN or infinite, got "
+            f"[{lower[at].item():g}, {upper[at].item():g}] at index {at}."
+        )
+    return bool((lower >= 0).all())
+
+
 def _readable(tensor: Tensor) -> bool:
     """Return ``False`` during tracing, compilation, export and vmap."""
     return not (
@@ -163,42 +180,15 @@ def _readable(tensor: Tensor) -> bool:
 
 def _check_alike(**tensors: Tensor) -> None:
     """Raise a ``ValueError`` if the shapes, the dtypes or the devices differ."""
-    first, second = tensors.values()
     for what in ("shape", "dtype", "device"):
-        one, two = getattr(first, what), getattr(second, what)
+        one, two = (getattr(tensor, what) for tensor in tensors.values())
         if one != two:
             names = " and ".join(tensors)
-            found = f"{tuple(one)} and {tuple(two)}" if what == "shape" else f"{one} and {two}"
-            raise ValueError(f"{names} must have the same {what}, got {found}.")
-
-
-def check_bounds(lower: Tensor, upper: Tensor) -> bool:
-    """Check bounds, and return whether all of them are ``>= 0``.
-
-    The result is ``False`` if the values cannot be read.
-
-    Raises:
-        ValueError: If a bound is not finite, or a lower bound is larger than its upper bound.
-    """
-    _check_alike(lower=lower, upper=upper)
-    if not (_readable(lower) and _readable(upper)):
-        return False
-    bad = ~(torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper))
-    if bool(bad.any()):
-        at = first_index(bad)
-        low, high = lower[at].item(), upper[at].item()
-        expected = "not be NaN or infinite"
-        if math.isfinite(low) and math.isfinite(high):
-            expected = "satisfy lower <= upper"
-        raise ValueError(
-            f"The bounds must {expected}, got [{low:g}, {high:g}] at index {at} of shape "
-            f"{tuple(lower.shape)}."
-        )
-    return bool((lower >= 0).all())
+            raise ValueError(f"{names} must have the same {what}, got {one} and {two}.")
 
 
 def check_integers(**values: Any) -> None:
-    """Raise a ``TypeError`` or ``ValueError`` if a value is not a positive integer."""
+    """Raise an error if a value is not a positive integer."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} must be an integer, got {value!r}.")
@@ -208,7 +198,7 @@ def check_integers(**values: Any) -> None:
 
 def pluralize(count: int, noun: str) -> str:
     """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def list_names(names: Sequence[str], noun: str) -> str:
@@ -218,14 +208,13 @@ def list_names(names: Sequence[str], noun: str) -> str:
 
 def shorten_list(names: Sequence[str]) -> str:
     """Return the first ten names, separated by commas."""
-    return ", ".join([*names[:10], *(["..."] if len(names) > 10 else [])])
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 
 def traceable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make ``function`` record one node when an argument is a ``torch.fx.Proxy``.
 
-    Unlike ``torch.fx.wrap``, this needs no patch of the module that defines the function, so other
-    threads are not affected while a network is traced.
+    Unlike ``torch.fx.wrap``, this does not patch a module, so other threads are not affected.
     """
 
     @functools.wraps(function)

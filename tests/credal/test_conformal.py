@@ -26,6 +26,12 @@ from creinn.credal.margin import UNITS, margin_score
 from creinn.credal.probability import reachable
 
 
+def one_group(scores, score="lower", coverage=0.95, **options) -> Conformal:
+    scores = torch.as_tensor(scores, dtype=torch.float64)
+    groups = torch.zeros(len(scores), dtype=torch.long)
+    return Conformal(scores, groups, score, None, coverage, **options)
+
+
 def random_sets(rows: int, classes: int, seed: int = 0) -> CredalSet:
     rng = np.random.default_rng(seed)
     samples = rng.dirichlet(np.full(classes, 0.5), (3, rows))
@@ -42,16 +48,15 @@ def slow_score(name: str, lower, upper, p, y: int, usual: float = 0.0) -> float:
         return 1 - p[y]
     order = sorted(range(len(p)), key=lambda k: (-p[k], k))
     rank = order.index(y) + 1
-    return sum(p[k] for k in order[:rank]) + (
-        PENALTY * max(0, rank - FREE) if name == "raps" else 0
-    )
+    penalty = PENALTY * max(0, rank - FREE) if name == "raps" else 0
+    return sum(p[k] for k in order[:rank]) + penalty
 
 
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.integers(2, 9),
-    st.sampled_from(list(SCORES)),
+    st.sampled_from(SCORES),
     st.sampled_from([0.0, 0.3, 1.0]),
 )
 def test_scores_match_definition(seed, classes, name, usual):
@@ -81,9 +86,7 @@ def test_quantile_masses_with_new_row(seed, rows):
 
 def test_dominance_at_zero_equals_interval_dominance():
     s = random_sets(500, 4)
-    at_zero = Conformal(
-        torch.zeros(99, dtype=torch.float64), torch.zeros(99, dtype=torch.long), "dominance"
-    )
+    at_zero = one_group(torch.zeros(99), "dominance")
     assert torch.equal(s.with_conformal(at_zero).classes("conformal"), s.classes("dominance"))
 
 
@@ -98,8 +101,7 @@ def test_rank_is_minimal(rows, coverage):
 
 def test_quantile_by_hand():
     # of nine scores the eighth smallest, ceil(10 * 0.8)
-    scores = tensor([0.9, 0.1, 0.5, 0.3, 0.7, 0.2, 0.8, 0.4, 0.6], dtype=torch.float64)
-    conformal = Conformal(scores, torch.zeros(9, dtype=torch.long), "lac", None, 0.8)
+    conformal = one_group([0.9, 0.1, 0.5, 0.3, 0.7, 0.2, 0.8, 0.4, 0.6], "lac", 0.8)
     assert conformal.quantiles().tolist() == [0.8]
     assert conformal.quantiles(0.5).tolist() == [0.5]
     assert conformal.quantiles(0.95).tolist() == [math.inf]  # too few rows: all classes
@@ -114,16 +116,13 @@ def test_group_quantiles():
     scores = tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
     groups = tensor([0, 0, 0, 1, 1, 1])
     p = tensor([[0.65, 0.35], [0.65, 0.35]], dtype=torch.float64)
-    by_class = CredalSet(p, p).with_conformal(
-        Conformal(scores, groups, "lac", "class", 0.75)
-    )  # 0.3 and 0.6
+    # the quantiles are 0.3 and 0.6
+    by_class = CredalSet(p, p).with_conformal(Conformal(scores, groups, "lac", "class", 0.75))
     assert by_class.classes("conformal").tolist() == [[False, False]] * 2
     by_group = CredalSet(p, p).with_conformal(Conformal(scores, groups, "lac", "groups", 0.75))
     assert by_group.classes("conformal", groups=[0, 1]).tolist() == [[False, False], [True, False]]
-    assert by_group.classes("conformal", groups=tensor([7, 1])).tolist() == [
-        [True, True],
-        [True, False],
-    ]  # unknown: all
+    unknown = by_group.classes("conformal", groups=tensor([7, 1]))
+    assert unknown.tolist() == [[True, True], [True, False]]
     with pytest.raises(ValueError, match="groups"):
         by_group.classes("conformal")
     with pytest.raises(ValueError, match=r"\(3,\)"):
@@ -150,20 +149,15 @@ def test_coverage_of_exchangeable_data(score, coverage, random):
         s, y = exchangeable(n + m, 4, rng)
         part = torch.rand(n + m, 1) if random else 1.0
         own, usual = usual_mass(s.lower[:n])
-        scores = class_scores(score, s.lower, s.upper, s.intersection, part, own)[
-            torch.arange(n + m), y
-        ]
-        conformal = Conformal(
-            scores[:n], torch.zeros(n, dtype=torch.long), score, None, coverage, random, usual
-        )
+        scores = class_scores(score, s.lower, s.upper, s.intersection, part, own)
+        right = scores[torch.arange(n), y[:n]]
+        conformal = one_group(right, score, coverage, random=random, usual=usual)
         sets = s[n:].with_conformal(conformal).classes("conformal")
         found.append(sets[torch.arange(m), y[n:]].double().mean().item())
     # the number of covered rows is beta-binomial with mean k / (n + 1) if there are no ties
     k = conformal_rank(n, coverage)
-    mean, spread = (
-        coverage if random else k / (n + 1),
-        math.sqrt(k * (n + 1 - k) / (n + 1) ** 2 / (n + 2) * (1 + (n + 1) / m) / trials),
-    )
+    mean = coverage if random else k / (n + 1)
+    spread = math.sqrt(k * (n + 1 - k) / (n + 1) ** 2 / (n + 2) * (1 + (n + 1) / m) / trials)
     assert abs(np.mean(found) - mean) < 4 * spread
 
 
@@ -171,22 +165,11 @@ def test_randomized_ties_avoid_overcoverage():
     # the scores of a model with an accuracy of 95 % are 0 or 1
     p = tensor([[1.0, 0.0]]).double().repeat(4000, 1)
     rng = np.random.default_rng(0)
-    scores, new = (
-        torch.from_numpy((rng.random(count) < 0.05).astype(float)) for count in (2000, 4000)
-    )
-    s, wrong = CredalSet(p, p), new.long()
-    kept = {}
-    for random in (False, True):
-        conformal = Conformal(scores, torch.zeros(2000, dtype=torch.long), "lac", None, 0.8, random)
-        kept[random] = (
-            s.with_conformal(conformal)
-            .classes("conformal")[torch.arange(4000), wrong]
-            .double()
-            .mean()
-            .item()
-        )
-    assert kept[False] == pytest.approx(0.95, abs=0.015)
-    assert kept[True] == pytest.approx(0.8, abs=0.02)
+    scores, wrong = rng.random(2000) < 0.05, torch.from_numpy(rng.random(4000) < 0.05).long()
+    for random, expected, error in ((False, 0.95, 0.015), (True, 0.8, 0.02)):
+        s = CredalSet(p, p).with_conformal(one_group(scores, "lac", 0.8, random=random))
+        kept = s.classes("conformal")[torch.arange(4000), wrong]
+        assert kept.double().mean().item() == pytest.approx(expected, abs=error)
 
 
 @pytest.mark.parametrize("by", [None, "class", "groups"])
@@ -216,8 +199,7 @@ def test_randomized_sets_have_exact_coverage(scores, coverage, by):
 )
 def test_scores_equal_up_to_rounding_are_ties(dtype, rounding, expected):
     p = tensor([[0.75, 0.25]], dtype=dtype)
-    scores = torch.full((9,), 0.25 - 1e-6).double()
-    conformal = Conformal(scores, torch.zeros(9).long(), "lac", None, 0.9, rounding=rounding)
+    conformal = one_group([0.25 - 1e-6] * 9, "lac", 0.9, rounding=rounding)
     s = CredalSet(p, p).with_conformal(conformal)
     assert s.classes("conformal").tolist() == [[expected, False]]
 
@@ -230,53 +212,34 @@ def test_widened_sets_contain_distributions(coverage, margin):
     for _ in range(trials):
         s, shares = exchangeable(n + m, 3, rng, votes=5)
         scores = margin_score(s.lower, s.upper, shares, margin)
-        groups = torch.zeros(n, dtype=torch.long)
-        wide = s[n:].with_conformal(Conformal(scores[:n], groups, margin, None, coverage)).widened()
+        wide = s[n:].with_conformal(one_group(scores[:n], margin, coverage)).widened()
         found.append(wide.contains(shares[n:], tolerance=1e-12).double().mean().item())
     k = conformal_rank(n, coverage)
     assert abs(np.mean(found) - k / (n + 1)) < 4 * math.sqrt(0.25 * (1 / n + 1 / m) / trials)
-    for got, expected in zip(
-        reachable(wide.lower, wide.upper), (wide.lower, wide.upper), strict=True
-    ):
-        torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(reachable(wide.lower, wide.upper), (wide.lower, wide.upper))
     assert bool((wide.lower_entropy() <= s[n:].lower_entropy() + 1e-9).all())
 
 
 def test_widened_by_hand():
     s = CredalSet([[0.5, 0.2, 0.1]], [[0.6, 0.4, 0.2]])
-    conformal = Conformal(
-        torch.full((9,), 0.15).double(), torch.zeros(9, dtype=torch.long), "additive", None, 0.9
-    )
-    wide = s.with_conformal(conformal).widened()
+    wide = s.with_conformal(one_group([0.15] * 9, "additive", 0.9)).widened()
     np.testing.assert_allclose(wide.lower, [[0.35, 0.05, 0.0]], atol=2e-5)
     np.testing.assert_allclose(wide.upper, [[0.75, 0.55, 0.35]], atol=2e-5)
-    inside = Conformal(
-        torch.full((9,), -0.05).double(), torch.zeros(9, dtype=torch.long), "additive", None, 0.9
-    )
-    torch.testing.assert_close(
-        s.with_conformal(inside).widened().lower, s.lower
-    )  # never less than predicted
+    inside = one_group([-0.05] * 9, "additive", 0.9)
+    torch.testing.assert_close(s.with_conformal(inside).widened().lower, s.lower)
 
 
 def test_operations_that_preserve_calibration():
-    conformal = Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long))
+    conformal = one_group(torch.zeros(99))
     s = random_sets(6, 3).with_conformal(conformal)
-    for same in (
-        s[2:],
-        s.to(torch.float32),
-        s.detach(),
-        s.with_label(s.label),
-        CredalSet.concatenate([s, s]),
-    ):
+    joined = CredalSet.concatenate([s, s])
+    for same in (s[2:], s.to(torch.float32), s.detach(), s.with_label(s.label), joined):
         assert same.conformal is conformal
     assert CredalSet.average([s, s]).conformal is None
     assert CredalSet.concatenate([s, random_sets(6, 3)]).conformal is None
-    equal = Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long))
+    equal = one_group(torch.zeros(99))
     assert CredalSet.concatenate([s, s.with_conformal(equal)]).conformal == conformal
-    for other in (
-        Conformal(torch.ones(99).double(), torch.zeros(99, dtype=torch.long)),
-        Conformal(conformal.scores, conformal.groups, coverage=0.9),
-    ):
+    for other in (one_group(torch.ones(99)), one_group(torch.zeros(99), coverage=0.9)):
         with pytest.raises(ValueError, match="calibrations"):
             CredalSet.concatenate([s, random_sets(6, 3), s.with_conformal(other)])
     with pytest.raises(ValueError, match="calibrate"):
@@ -287,9 +250,7 @@ def test_operations_that_preserve_calibration():
         s.classes("conformal", coverage=1.0)
     with pytest.raises(ValueError, match=r"s\.classes"):
         s.widened()
-    by_votes = s.with_conformal(
-        Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long), "additive")
-    )
+    by_votes = s.with_conformal(one_group(torch.zeros(99), "additive"))
     with pytest.raises(ValueError, match=r"s\.widened"):
         by_votes.classes("conformal")
 
@@ -322,6 +283,5 @@ def test_sets_match_mapie():
     )
     theirs.conformalize(rows[:300], y[:300].numpy())
     scores = class_scores("lac", s.lower, s.upper, s.intersection)[torch.arange(300), y[:300]]
-    conformal = Conformal(scores, torch.zeros(300, dtype=torch.long), "lac", None, 0.9)
-    found = s[300:].with_conformal(conformal).classes("conformal").numpy()
+    found = s[300:].with_conformal(one_group(scores, "lac", 0.9)).classes("conformal").numpy()
     assert (found == theirs.predict_set(rows[300:])[1][:, :, 0]).all()

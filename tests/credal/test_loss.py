@@ -16,29 +16,23 @@ from creinn.credal.probability import interval_softmax
 
 
 def test_cross_entropy_by_hand():
-    s = CredalSet(
-        tensor([[0.1, 0.2, 0.3]] * 2), tensor([[0.4, 0.5, 0.7]] * 2)
-    )  # intersection .22, .32, .46
-    assert cross_entropy(s, tensor([2, 0])).item() == pytest.approx(
-        (0.776529 + 1.514128) / 2, abs=1e-5
-    )
+    s = CredalSet([[0.1, 0.2, 0.3]] * 2, [[0.4, 0.5, 0.7]] * 2)  # intersection .22, .32, .46
+    found = cross_entropy(s, tensor([2, 0]))
+    assert found.item() == pytest.approx((0.776529 + 1.514128) / 2, abs=1e-5)
     weighted = cross_entropy(s, tensor([2, 0]), tensor([3.0, 0.0, 1.0]))
     assert weighted.item() == pytest.approx((0.776529 + 3 * 1.514128) / 4, abs=1e-5)
 
 
 def test_cross_entropy_matches_torch():
-    s, weight = (
-        random_sets(),
-        torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
-    )
+    torch.manual_seed(1)
+    s, weight = random_sets(), torch.rand(5, dtype=torch.float64)
     target = torch.arange(20) % 5
     for w in (None, weight):
         expected = torch.nn.functional.nll_loss(s.intersection.log(), target, w)
         torch.testing.assert_close(cross_entropy(s, target, w), expected)
     grid = CredalSet._wrap(s.lower.view(4, 5, 5), s.upper.view(4, 5, 5))
-    torch.testing.assert_close(
-        cross_entropy(grid, target.view(4, 5), weight), cross_entropy(s, target, weight)
-    )
+    expected = cross_entropy(s, target, weight)
+    torch.testing.assert_close(cross_entropy(grid, target.view(4, 5), weight), expected)
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])
@@ -67,20 +61,21 @@ def test_cross_entropy_is_finite_after_underflow(loss, terms, dtype, gap):
     assert logits.grad.abs().max() <= 2 * terms
 
 
-def test_cross_entropy_with_invalid_targets_raises():
+@pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])
+def test_invalid_targets_raise(loss):
     s = random_sets(4, 3)
     with pytest.raises(ValueError, match="float32"):
-        cross_entropy(s, torch.zeros(4))
+        loss(s, torch.zeros(4))
     with pytest.raises(ValueError, match="distribution"):
-        cross_entropy(s, torch.ones(4, 3))
+        loss(s, torch.ones(4, 3))
     with pytest.raises(ValueError, match=r"\(4, 1\)"):
-        cross_entropy(s, torch.zeros(4, 1, dtype=torch.long))
+        loss(s, torch.zeros(4, 1, dtype=torch.long))
     with pytest.raises(ValueError, match=r"\(2,\)"):
-        cross_entropy(s, tensor([0, 1, 3, -1]))
+        loss(s, tensor([0, 1, 3, -1]))
     with pytest.raises(ValueError, match="empty"):
-        cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
+        loss(s[:0], torch.zeros(0, dtype=torch.long))
     with pytest.raises(ValueError, match="weight"):
-        cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))
+        loss(s, tensor([0, 1, 2, 0]), torch.ones(2))
 
 
 def test_bounds_cross_entropy_by_hand():
@@ -90,26 +85,22 @@ def test_bounds_cross_entropy_by_hand():
     )
     target = tensor([0, 0, 0])  # upper .5, .5, 1; lower .25, .125, .5
     ln2 = math.log(2)
-    assert bounds_cross_entropy(s, target, hardest=0.34).item() == pytest.approx((2 / 3 + 3) * ln2)
-    assert bounds_cross_entropy(s, target).item() == pytest.approx(
-        (2 / 3 + 5 / 2) * ln2
-    )  # 1.5 samples: two
-    assert bounds_cross_entropy(s, target, hardest=1.0).item() == pytest.approx((2 / 3 + 2) * ln2)
-    assert bounds_cross_entropy(s, target, hardest=1e-9).item() == pytest.approx((2 / 3 + 3) * ln2)
+    # at least one sample; 1.5 samples are two
+    for hardest, lower in ((1e-9, 3), (0.34, 3), (0.5, 5 / 2), (1.0, 2)):
+        found = bounds_cross_entropy(s, target, hardest=hardest)
+        assert found.item() == pytest.approx((2 / 3 + lower) * ln2)
     mixed = tensor([0, 1, 0])  # upper .5, .875, 1; lower .25, .5, .5; weights 1, 3, 1
     expected = (ln2 - 3 * math.log(0.875)) / 5 + 2 * ln2
-    assert bounds_cross_entropy(s, mixed, tensor([1.0, 3.0]), 0.34).item() == pytest.approx(
-        expected
-    )
+    found = bounds_cross_entropy(s, mixed, tensor([1.0, 3.0]), 0.34)
+    assert found.item() == pytest.approx(expected)
 
 
 def slow_bounds_cross_entropy(s, target, weight, hardest):
     """Sample by sample."""
     pairs = []
     for low, high, y in zip(s.lower.tolist(), s.upper.tolist(), target.tolist(), strict=True):
-        pairs.append(
-            (-math.log(max(low[y], 2.3e-308)), -math.log(max(high[y], 2.3e-308)), weight[y])
-        )
+        losses = (-math.log(max(bound[y], 2.3e-308)) for bound in (low, high))
+        pairs.append((*losses, weight[y]))
     count = max(1, round(hardest * len(pairs)))
     hard = sorted((p for p in pairs if p[2] > 0), key=lambda p: -p[0])[:count]
     upper = sum(w * high for _, high, w in pairs) / sum(w for *_, w in pairs)
@@ -128,9 +119,8 @@ def test_bounds_cross_entropy_matches_slow_implementation(seed, count, hardest, 
     s = random_sets(count, 4, seed)
     target = torch.randint(4, (count,), generator=generator)
     weight = torch.rand(4, generator=generator, dtype=torch.float64) + 0.1 if weighted else None
-    expected = slow_bounds_cross_entropy(
-        s, target, [1.0] * 4 if weight is None else weight.tolist(), hardest
-    )
+    weights = [1.0] * 4 if weight is None else weight.tolist()
+    expected = slow_bounds_cross_entropy(s, target, weights, hardest)
     got = bounds_cross_entropy(s, target, weight, hardest)
     assert got.item() == pytest.approx(expected, rel=1e-12)
     assert got >= 0
@@ -141,12 +131,8 @@ def test_bounds_cross_entropy_matches_slow_implementation(seed, count, hardest, 
 def test_bounds_cross_entropy_of_points_and_of_any_batch_shape():
     points = CredalSet(random_sets().intersection, random_sets().intersection)
     target = torch.arange(20) % 5
-    torch.testing.assert_close(
-        bounds_cross_entropy(points, target, hardest=1.0),
-        2 * cross_entropy(points, target),
-        rtol=1e-9,
-        atol=0,
-    )
+    found = bounds_cross_entropy(points, target, hardest=1.0)
+    torch.testing.assert_close(found, 2 * cross_entropy(points, target), rtol=1e-9, atol=0)
     s, weight = random_sets(), torch.arange(1.0, 6.0)
     grid = CredalSet._wrap(s.lower.view(4, 5, 5), s.upper.view(4, 5, 5))
     expected = bounds_cross_entropy(s, target, weight)
@@ -166,19 +152,10 @@ def test_bounds_cross_entropy_without_check_does_not_read_data():
     assert bounds_cross_entropy(s, target, weight, check=False).shape == ()
 
 
-def test_bounds_cross_entropy_with_invalid_arguments_raises():
-    s = random_sets(4, 3)
-    for hardest in (0.0, -0.5, 1.5, float("nan")):
-        with pytest.raises(ValueError, match="hardest"):
-            bounds_cross_entropy(s, tensor([0, 1, 2, 0]), hardest=hardest)
-    with pytest.raises(ValueError, match=r"\(2,\)"):
-        bounds_cross_entropy(s, tensor([0, 1, 3, -1]))
-    with pytest.raises(ValueError, match="float32"):
-        bounds_cross_entropy(s, torch.zeros(4))
-    with pytest.raises(ValueError, match="empty"):
-        bounds_cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
-    with pytest.raises(ValueError, match="weight"):
-        bounds_cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))
+@pytest.mark.parametrize("hardest", [0.0, -0.5, 1.5, float("nan")])
+def test_invalid_shares_raise(hardest):
+    with pytest.raises(ValueError, match="hardest"):
+        bounds_cross_entropy(random_sets(4, 3), tensor([0, 1, 2, 0]), hardest=hardest)
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])

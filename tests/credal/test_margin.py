@@ -28,13 +28,10 @@ def test_score_equals_loops(margin, classes):
     lower, upper = random_intervals(50, classes, generator)
     q = torch.rand(50, classes, generator=generator, dtype=torch.float64).pow(4)
     q = q / q.sum(1, keepdim=True)
-    expected = [
-        max(
-            max((a - c) / unit(a, margin), (c - b) / unit(b, margin))
-            for a, b, c in zip(*row, strict=True)
-        )
-        for row in zip(lower.tolist(), upper.tolist(), q.tolist(), strict=True)
-    ]
+    expected = []
+    for row in torch.stack([lower, upper, q], -1).tolist():
+        margins = [max((a - c) / unit(a, margin), (c - b) / unit(b, margin)) for a, b, c in row]
+        expected.append(max(margins))
     torch.testing.assert_close(margin_score(lower, upper, q, margin).tolist(), expected)
 
 
@@ -60,10 +57,9 @@ def test_widened_bounds_contain_rows_with_smaller_scores(margin):
 @pytest.mark.parametrize("margin", UNITS)
 def test_limits(margin):
     zeros, ones = torch.zeros(2, 3), torch.ones(2, 3)
-    assert all(
-        torch.equal(*pair)
-        for pair in zip(add_margin(zeros, ones, ones[:, :1], margin), (zeros, ones), strict=True)
-    )
+    lower, upper = add_margin(zeros, ones, ones[:, :1], margin)
+    assert torch.equal(lower, zeros)
+    assert torch.equal(upper, ones)
     assert bool((margin_score(zeros, ones, torch.eye(3)[:2], margin) <= 0).all())
     certain = torch.tensor([[1.0, 0.0]])
     assert add_margin(certain, certain, torch.tensor([[-1.0]]), margin)[0].tolist() == [[1.0, 0.0]]

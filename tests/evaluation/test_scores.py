@@ -62,14 +62,12 @@ def test_scores_match_definitions(given_, bins):
 
 def test_scores_by_hand():
     assert log_loss(P[:3], Y[:3]) == pytest.approx(-math.log(0.7 * 0.4 * 0.6) / 3)
-    assert log_loss(P, Y) == pytest.approx(
-        (-math.log(0.7 * 0.4 * 0.6) + 36.04365) / 4, abs=1e-5
-    )  # a zero for the truth
+    with_zero = (-math.log(0.7 * 0.4 * 0.6) + 36.04365) / 4  # a zero for the truth
+    assert log_loss(P, Y) == pytest.approx(with_zero, abs=1e-5)
     assert brier(P, Y) == pytest.approx((0.14 + 0.62 + 0.26 + 1.52) / 4)
     # there are two bins, and .5 is in the lower bin
-    assert expected_calibration_error(P, Y, bins=2) == pytest.approx(
-        (0.5 + 3 * abs(2 / 3 - 1.9 / 3)) / 4
-    )
+    expected = (0.5 + 3 * abs(2 / 3 - 1.9 / 3)) / 4
+    assert expected_calibration_error(P, Y, bins=2) == pytest.approx(expected)
     assert confusion([0, 0, 2, 0], Y, 3).tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
 
 
@@ -93,9 +91,8 @@ def test_single_precision_and_credal_sets():
     sets = CredalSet(torch.tensor([[0.1, 0.2, 0.3]] * 7), torch.tensor([[0.3, 0.5, 0.6]] * 7))
     p, labels = sets.probabilities, torch.tensor([0, 1, 2, 0, 1, 2, 2])
     assert p.dtype == torch.float32
-    assert log_loss(p, labels) == pytest.approx(
-        -p.double().log()[torch.arange(7), labels].mean().item(), abs=1e-6
-    )
+    expected = -p.double().log()[torch.arange(7), labels].mean().item()
+    assert log_loss(p, labels) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("score", [log_loss, brier, expected_calibration_error, reliability])

@@ -12,11 +12,7 @@ from creinn.baselines import Predictive
 from creinn.evaluation import auarc, ood_detection, summary
 
 LOWER = [[0.4, 0.3, 0.0], [0.1, 0.1, 0.1], [0.0, 0.0, 0.8]]
-UPPER = [
-    [0.6, 0.5, 0.1],
-    [0.7, 0.7, 0.7],
-    [0.1, 0.1, 1.0],
-]  # the sets of classes are {0, 1}, {0, 1, 2} and {2}
+UPPER = [[0.6, 0.5, 0.1], [0.7, 0.7, 0.7], [0.1, 0.1, 1.0]]  # sets {0, 1}, {0, 1, 2} and {2}
 
 
 def prediction(aleatoric, epistemic, label=(0, 0)):
@@ -25,9 +21,8 @@ def prediction(aleatoric, epistemic, label=(0, 0)):
 
 
 def drawn(kind, rows, seed):
-    samples = (
-        torch.randn(3, rows, 4, generator=torch.Generator().manual_seed(seed)).double().softmax(-1)
-    )
+    generator = torch.Generator().manual_seed(seed)
+    samples = torch.randn(3, rows, 4, generator=generator).double().softmax(-1)
     return CredalSet(samples.amin(0), samples.amax(0)) if kind == "credal" else Predictive(samples)
 
 
@@ -60,11 +55,8 @@ def test_quality_matches_definitions(kind):
 
 def test_metrics_of_each_uncertainty(kind):
     inside, outside, labels = drawn(kind, 50, 0), drawn(kind, 30, 1), torch.arange(50) % 4
-    curves, found, means = (
-        summary.rejection(inside, labels),
-        summary.detection(inside, outside),
-        summary.means(inside),
-    )
+    curves, found = summary.rejection(inside, labels), summary.detection(inside, outside)
+    means = summary.means(inside)
     assert list(curves) == list(found) == list(summary.MEASURES)
     correct = inside.label == labels
     for name, values in summary.uncertainties(inside).items():
@@ -78,12 +70,10 @@ def test_metrics_of_each_uncertainty(kind):
 
 def test_uncertain_error_is_rejected_first():
     # the second of two is wrong and more uncertain by every measure: accuracies 1/2 (both kept) and 1 (one kept)
-    curves = summary.rejection(
-        prediction([0.1, 0.2], [0.3, 0.5], label=(0, 1)), torch.tensor([0, 0])
-    )
-    assert {name: curve.area for name, curve in curves.items()} == dict.fromkeys(
-        summary.MEASURES, 0.75
-    )
+    found = prediction([0.1, 0.2], [0.3, 0.5], label=(0, 1))
+    curves = summary.rejection(found, torch.tensor([0, 0]))
+    areas = {name: curve.area for name, curve in curves.items()}
+    assert areas == dict.fromkeys(summary.MEASURES, 0.75)
 
 
 def test_increase_ignores_rounding_errors():

@@ -59,9 +59,8 @@ def test_rejection_with_tie_by_hand():
 def test_accuracy_without_rejection():
     rng = np.random.default_rng(0)
     correct = rng.random(1000) < 0.7
-    assert accuracy_rejection(rng.random(1000), correct).accuracy[0] == pytest.approx(
-        correct.mean()
-    )
+    curve = accuracy_rejection(rng.random(1000), correct)
+    assert curve.accuracy[0] == pytest.approx(correct.mean())
 
 
 def test_constant_score_gives_constant_curve():
@@ -105,9 +104,8 @@ def test_rejection_input_types():
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         tensor = torch.tensor(score, dtype=dtype, requires_grad=True)
         assert auarc(tensor, torch.tensor(correct)) == expected
-    assert isinstance(
-        accuracy_rejection(torch.tensor(score), torch.tensor(correct)).accuracy, np.ndarray
-    )
+    curve = accuracy_rejection(torch.tensor(score), torch.tensor(correct))
+    assert isinstance(curve.accuracy, np.ndarray)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -173,9 +171,8 @@ def test_detection_matches_scikit_learn_with_ties():
     inside, outside = rng.integers(0, 20, 300) / 7, rng.integers(5, 30, 500) / 7
     labels, scores = np.repeat([0, 1], [300, 500]), np.concatenate([inside, outside])
     got = ood_detection(inside, outside)
-    assert got[:3] == pytest.approx(
-        (roc_auc_score(labels, scores), average_precision_score(labels, scores), 500 / 800)
-    )
+    auroc, auprc = roc_auc_score(labels, scores), average_precision_score(labels, scores)
+    assert got[:3] == pytest.approx((auroc, auprc, 500 / 800))
 
 
 def test_detection_known_values():
@@ -192,9 +189,8 @@ def test_detection_known_values():
 def test_detection_is_invariant_to_order():
     rng = np.random.default_rng(2)
     inside, outside = rng.integers(0, 3, 40), rng.integers(0, 3, 60)
-    assert ood_detection(inside, outside) == pytest.approx(
-        ood_detection(np.sort(inside), np.sort(outside)[::-1]), rel=1e-12
-    )
+    expected = ood_detection(np.sort(inside), np.sort(outside)[::-1])
+    assert ood_detection(inside, outside) == pytest.approx(expected, rel=1e-12)
 
 
 def test_detection_input_types():

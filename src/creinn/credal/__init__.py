@@ -1,15 +1,12 @@
-"""Credal sets from probability intervals.
-
-A :class:`CredalSet` has a predicted class, uncertainties and the classes that are not ruled out.
-The package depends only on torch.
+"""Credal sets that are defined by probability intervals; the package only depends on torch.
 
 - ``probability``: from interval logits to probability intervals
 - ``credal_set``: the class :class:`CredalSet`
-- ``entropy``: uncertainties, with the search in ``entropy_search``, and ``entropy_vertices`` for
-  exported graphs
+- ``entropy``, ``entropy_search``: uncertainties
 - ``decision``: rules for the classes that are not ruled out
-- ``conformal``: calibrated sets
+- ``conformal``, ``margin``, ``abstention``: guarantees by calibration
 - ``loss``: the training losses
+- ``plot``: plots with matplotlib
 """
 
 from creinn.credal.credal_set import CredalSet

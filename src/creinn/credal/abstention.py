@@ -4,19 +4,18 @@ A row is accepted if its uncertainty is at most a limit. The limit is found by L
 (Angelopoulos et al., 2021) with fixed-sequence testing; see also Geifman and El-Yaniv (2017):
 
 1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the candidates: the
-   uncertainties at :data:`SHARES` equally spaced shares. Rows that are more uncertain than all
-   of them are never accepted.
-2. The other rows test the candidates. If n of them are accepted with k errors, the p-value of the
-   hypothesis that the error rate exceeds ``max_error`` is the binomial tail probability
-   :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
+   uncertainties at :data:`SHARES` equally spaced shares.
+2. The candidates are tested by the other rows. If n of them are accepted with k errors, the
+   p-value of the hypothesis that the error rate exceeds ``max_error`` is the binomial tail
+   probability :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
 3. The tests start at a candidate that accepts enough rows, and stop at the first p-value above
    ``1 - confidence``. The limit is the last candidate before.
 
-The candidates and the start do not depend on the rows that test them, so every p-value is valid for
-any relation between error and uncertainty. With probability ``confidence`` over calibration sets,
-the error rate among accepted rows is therefore at most ``max_error``, *if all rows are independent
-and have the same distribution* and ``max_error`` was chosen before. With groups, this is valid in
-each of them separately. **There is no guarantee for data with another distribution.**
+The candidates and the start do not depend on the rows that test them, so every p-value is valid.
+With probability ``confidence`` over calibration sets, the error rate among accepted rows is at most
+``max_error``, *if all rows are independent and have the same distribution* and ``max_error`` was
+chosen before. If there are groups, this is valid in each of them. **There is no guarantee for data
+with another distribution.**
 """
 
 import math
@@ -32,42 +31,33 @@ from torch import Tensor
 from creinn.numerics import check_groups, check_share
 
 MEASURES = ("total", "aleatoric", "epistemic", "entropy")
-"""Uncertainties that can rank the rows; ``"entropy"`` is that of the predicted distribution."""
+"""Uncertainties that can rank the rows, or the entropy of the predicted distribution."""
 SHARES = 50
 GRID_ROWS = 1000
+PerCandidate = Float[Tensor, "*sets candidates"]
 
 
 class NoThresholdError(ValueError):
-    """Error raised if no limit guarantees the rate; ``smallest`` is the smallest possible one."""
+    """Error raised if no limit guarantees the rate; ``smallest`` is the best possible rate."""
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
-            f"max_error={max_error:g} cannot be guaranteed with these {rows} calibration rows. The "
-            f"smallest rate that they can guarantee is {smallest:g}. Use a larger max_error, a "
-            "lower confidence, or more calibration rows."
+            f"max_error={max_error:g} cannot be guaranteed with {rows} calibration rows, but "
+            f"{smallest:g} can. Use a larger max_error, a lower confidence, or more rows."
         )
         self.smallest = smallest
 
 
 @dataclass(frozen=True)
 class Abstention:
-    """Limits of the uncertainty that the credal sets of a calibrated model carry.
+    """Limits of the uncertainty that the credal sets of a calibrated model carry."""
 
-    Args:
-        limits: The largest accepted uncertainty of each group; minus infinity accepts no row.
-        groups: The groups in increasing order, or ``None`` if there are no groups.
-        by: A name of :data:`MEASURES`.
-        max_error: The largest error rate among accepted rows.
-        confidence: The probability of the guarantee over calibration sets.
-        stale: The error message if the model has changed since the calibration.
-    """
-
-    limits: tuple[float, ...]
+    limits: tuple[float, ...]  # of the groups; minus infinity accepts no row
     groups: tuple[int, ...] | None
-    by: str
-    max_error: float
-    confidence: float
-    stale: str = ""
+    by: str  # a name of MEASURES
+    max_error: float  # the largest error rate among accepted rows
+    confidence: float  # the probability of the guarantee
+    stale: str = ""  # the error message if the model has changed
 
     def accepts(
         self, uncertainty: Float[Tensor, "*batch"], groups: Any = None
@@ -78,9 +68,10 @@ class Abstention:
         if groups is None:
             raise ValueError("The calibration was by groups. Use s.accept(groups=...).")
         groups = check_groups(groups, uncertainty.shape).to(uncertainty.device)
-        pairs = zip(self.groups, self.limits, strict=True)
-        own = [(groups == group) & (uncertainty <= limit) for group, limit in pairs]
-        return torch.stack(own).any(0)
+        found = torch.zeros_like(uncertainty, dtype=torch.bool)
+        for group, limit in zip(self.groups, self.limits, strict=True):
+            found |= (groups == group) & (uncertainty <= limit)
+        return found
 
 
 def fit_abstention(
@@ -93,15 +84,8 @@ def fit_abstention(
 ) -> Abstention:
     """Find the largest limit that guarantees the error rate among accepted rows.
 
-    Args:
-        uncertainty: Uncertainties of the calibration rows. Differences up to 128 machine epsilons
-            are ties.
-        is_error: Whether the predicted class of a row is wrong.
-        max_error: Largest error rate among accepted rows, in (0, 1).
-        confidence: Probability of the guarantee over calibration sets, in (0, 1).
-        by: The name of the uncertainty.
-        groups: Group numbers of the rows. Each group has its own limit. A group for which no limit
-            qualifies gets a warning, and none of its rows are accepted.
+    Differences of at most 128 machine epsilons are ties. Each of the ``groups`` has its own limit.
+    A group without a limit gets a warning, and none of its rows are accepted.
 
     Raises:
         NoThresholdError: If no limit qualifies.
@@ -111,48 +95,41 @@ def fit_abstention(
         >>> round(fit_abstention(u, u > 0.75, max_error=0.05).limits[0], 3)
         0.752
     """
-    check_share("max_error", max_error)
-    check_share("confidence", confidence)
+    max_error = check_share("max_error", max_error)
+    confidence = check_share("confidence", confidence)
     tolerance = 128 * torch.finfo(uncertainty.dtype).eps
     values, errors = uncertainty.detach().cpu().double(), is_error.cpu()
-    settings = by, float(max_error), float(confidence)
     if groups is None:
-        found = _limit(values, errors, max_error, confidence, tolerance)
-        if isinstance(found, NoThresholdError):
-            raise found
-        return Abstention((found,), None, *settings)
+        limit = _find_limit(values, errors, max_error, confidence, tolerance)
+        return Abstention((limit,), None, by, max_error, confidence)
     groups, limits = check_groups(groups, values.shape), []
     names = groups.unique().tolist()
     for group in names:
         own = groups == group
-        found = _limit(values[own], errors[own], max_error, confidence, tolerance)
-        if isinstance(found, NoThresholdError):
+        try:
+            limit = _find_limit(values[own], errors[own], max_error, confidence, tolerance)
+        except NoThresholdError as error:
             if len(names) == 1:
-                raise found
-            warnings.warn(f"Group {group}: {found} No row is accepted.", stacklevel=2)
-            found = -math.inf
-        limits.append(found)
-    return Abstention(tuple(limits), tuple(names), *settings)
+                raise
+            warnings.warn(f"Group {group}: {error} No row is accepted.", stacklevel=2)
+            limit = -math.inf
+        limits.append(limit)
+    return Abstention(tuple(limits), tuple(names), by, max_error, confidence)
 
 
 class Candidates(NamedTuple):
     """Candidates in increasing order, with the results of the rows that test them."""
 
-    limits: Float[Tensor, "*sets candidates"]
-    expected: Float[Tensor, "*sets candidates"]  # accepted rows, estimated by the grid rows
+    limits: PerCandidate
+    expected: PerCandidate  # accepted rows, estimated by the grid rows
     accepted: Int[Tensor, "*sets candidates"]
     errors: Int[Tensor, "*sets candidates"]
 
 
 def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> Candidates:
-    """Choose the candidates by some of the rows, and count accepted rows and errors of the others.
+    """Choose the candidates by random rows, and count accepted rows and errors of the others.
 
-    Rows are assigned at random with a fixed seed.
-
-    Args:
-        uncertainty: Uncertainties ``(*sets, rows)`` of one or several sets of calibration rows.
-        is_error: Errors of the same shape.
-        tolerance: The largest difference of a tie.
+    The shape ``(*sets, rows)`` can have several sets of calibration rows.
     """
     order = torch.randperm(uncertainty.shape[-1], generator=torch.Generator().manual_seed(0))
     size = min(max(len(order) // 5, 1), GRID_ROWS)
@@ -173,52 +150,45 @@ def rows_needed_without_error(max_error: float, confidence: float) -> int:
         >>> rows_needed_without_error(0.05, 0.95)
         59
     """
-    if max_error >= 1:
-        return 1
     return math.ceil(math.log(1 - confidence) / math.log1p(-max_error) - 1e-9)
 
 
-def first_tested(
-    candidates: Candidates, max_error: float, confidence: float
-) -> Int[Tensor, "*sets 1"]:
-    """Return the index of the first candidate of the sequence.
-
-    It accepts about half of the rows, or three times the necessary number if that is less: with
-    fewer rows, a single error would end the sequence.
-    """
-    expected = candidates.expected
-    needed, rows = rows_needed_without_error(max_error, confidence), expected.max().item()
-    enough = max(needed, min(3 * needed, rows / 2))
-    return (expected < enough).sum(-1, keepdim=True).clamp_max(expected.shape[-1] - 1)
-
-
-def error_bounds(candidates: Candidates, confidence: float) -> Float[Tensor, "*sets candidates"]:
+def error_bounds(candidates: Candidates, confidence: float) -> PerCandidate:
     """Return the upper Clopper-Pearson bound of the error rate for each candidate."""
-    from scipy.special import bdtri  # the inverse of the binomial distribution function in its rate
+    from scipy.special import bdtri  # inverts the binomial distribution function in its rate
 
-    bounds = torch.from_numpy(bdtri(*map(Tensor.numpy, candidates[:1:-1]), 1 - confidence))
-    return torch.where(candidates.errors == candidates.accepted, 1.0, bounds)
+    errors, accepted = candidates.errors, candidates.accepted
+    bounds = torch.from_numpy(bdtri(errors.numpy(), accepted.numpy(), 1 - confidence))
+    return torch.where(errors == accepted, 1.0, bounds)
 
 
 def find_limits(
     candidates: Candidates, max_error: float, confidence: float
 ) -> Float[Tensor, "*sets"]:
-    """Return the last limit before a test fails; minus infinity if the first test fails."""
-    first = first_tested(candidates, max_error, confidence)
-    is_before = torch.arange(candidates.limits.shape[-1]) < first
+    """Return the last limit before a test fails; minus infinity if the first test fails.
+
+    The first candidate accepts about half of the rows, or three times the necessary number if this
+    is smaller. If there were fewer rows, the sequence would be ended by a single error.
+    """
+    limits, expected = candidates.limits, candidates.expected
+    needed, rows = rows_needed_without_error(max_error, confidence), expected.max().item()
+    enough = max(needed, min(3 * needed, rows / 2))
+    first = (expected < enough).sum(-1, keepdim=True).clamp_max(SHARES - 1)
     # a p-value of at most 1 - confidence is a bound of at most max_error
+    is_before = torch.arange(SHARES) < first
     passes = is_before | (error_bounds(candidates, confidence) <= max_error)
     passed = passes.long().cumprod(-1).sum(-1, keepdim=True)
-    limits = candidates.limits.gather(-1, (passed - 1).clamp_min(0))
-    return torch.where(passed > first, limits, -math.inf).squeeze(-1)
+    last = limits.gather(-1, (passed - 1).clamp_min(0))
+    return torch.where(passed > first, last, -math.inf).squeeze(-1)
 
 
-def _limit(
+def _find_limit(
     uncertainty: Tensor, is_error: Tensor, max_error: float, confidence: float, tolerance: float
-) -> float | NoThresholdError:
+) -> float:
     candidates = find_candidates(uncertainty, is_error, tolerance)
-    rates = (max_error, *(step / 1000 for step in range(1, 1000)))
-    if (limit := float(find_limits(candidates, rates[0], confidence))) > -math.inf:
+    limit = find_limits(candidates, max_error, confidence).item()
+    if limit > -math.inf:
         return limit
-    possible = (r for r in rates[1:] if find_limits(candidates, r, confidence) > -math.inf)
-    return NoThresholdError(max_error, len(uncertainty), next(possible, 1.0))
+    rates = (step / 1000 for step in range(1, 1000))
+    possible = (rate for rate in rates if find_limits(candidates, rate, confidence) > -math.inf)
+    raise NoThresholdError(max_error, len(uncertainty), next(possible, 1.0))

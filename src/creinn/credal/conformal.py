@@ -4,9 +4,9 @@ This is not part of the paper. The score :math:`s(x, y)` is large if y is not th
 x. A class is kept if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of
 n calibration rows, which must not be used for training or model selection. The set contains the
 true class with probability at least c for any model, *if the new row and the calibration rows are
-exchangeable* (Vovk, Gammerman and Shafer, 2005). The probability is an average over calibrations
-and rows. With one quantile for each class or group, it is valid in each of them. **There is no
-guarantee for data with another distribution.**
+exchangeable* (Vovk, Gammerman and Shafer, 2005). This is the probability on average over the
+calibrations and the rows. If there is a quantile for each class or group, it is valid in each of
+them. **There is no guarantee for data with another distribution.**
 """
 
 import math
@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from creinn.credal.margin import UNITS, add_margin
-from creinn.credal.probability import PerClass
-from creinn.numerics import check_groups, check_share
+from creinn.credal.probability import Bounds
+from creinn.numerics import PerClass, check_groups, check_share
 
 By = Literal["class", "groups"]
 SCORES = ("lower", "dominance", "lac", "aps", "raps")
@@ -38,18 +38,11 @@ def class_scores(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    """Compute the score of each class.
+    """Compute a score of :data:`SCORES` for each class.
 
     The scores ``"lower"`` and ``"dominance"`` use the intervals. The other scores use the predicted
-    distribution: ``"lac"`` is one minus the probability (Sadinle, Lei and Wasserman, 2019).
-
-    Args:
-        score: A name of :data:`SCORES`.
-        lower: Lower probabilities.
-        upper: Upper probabilities.
-        probabilities: Predicted distributions.
-        part: The argument of :func:`aps_score`.
-        usual: The value of t in :func:`lower_score`.
+    distribution: ``"lac"`` is one minus the probability (Sadinle, Lei and Wasserman, 2019). See
+    :func:`aps_score` for ``part`` and :func:`lower_score` for ``usual``.
     """
     if score == "lower":
         return lower_score(lower, usual)
@@ -57,8 +50,7 @@ def class_scores(
         return dominance_score(lower, upper)
     if score == "lac":
         return 1 - probabilities
-    found = aps_score(probabilities, part)
-    return found + _penalty(probabilities) if score == "raps" else found
+    return aps_score(probabilities, part, PENALTY if score == "raps" else 0.0)
 
 
 def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
@@ -66,8 +58,8 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    Rows whose lower probabilities have a sum below t get smaller scores and larger sets. All scores
-    of a vacuous set are 0. See :func:`usual_mass` for t.
+    If the sum of the lower probabilities is below t, the scores are smaller and the set is larger.
+    The scores of a vacuous set are 0. See :func:`usual_mass` for t, which is ``usual``.
 
     Example:
         >>> lower = torch.tensor([0.375, 0.125])
@@ -81,11 +73,10 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 def usual_mass(lower: PerClass) -> tuple[float, float]:
     """Return the values of t in :func:`lower_score` for calibration rows and new rows.
 
-    At least one row has a smaller sum of lower probabilities. If all classes were kept for these
-    rows, the mean number of classes would increase by at most :data:`GROWTH`. The guarantee needs
-    the same t for all rows, for example the j-th smallest sum of all rows. This value is between
-    the two results, which are sums of the calibration rows. The smaller one does not decrease the
-    scores of the calibration rows, and the larger one does not increase the score of a new row.
+    If all classes were kept for the rows whose lower probabilities sum to less than t, the mean
+    number of classes would increase by at most :data:`GROWTH`. The guarantee needs the same t for
+    all rows. This is the j-th smallest sum, which is between the two results. The smaller one does
+    not decrease the calibration scores, and the larger one does not increase those of a new row.
 
     Example:
         >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64)[:, None].expand(101, 2)
@@ -100,9 +91,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
-    The score is positive if another class dominates y. It is small if the intervals are wide. The
-    condition :math:`k \ne y` is only relevant for negative quantiles, for which the coverage is
-    smaller than the accuracy. In this case, the sets of the least certain rows are empty.
+    The score is positive if y is dominated by another class. The quantile is negative if the
+    coverage is smaller than the accuracy. In this case, the least certain rows have empty sets.
 
     Example:
         >>> dominance_score(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -113,35 +103,31 @@ def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     return torch.where(is_best, second, best) - upper
 
 
-def aps_score(probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
+def aps_score(
+    probabilities: PerClass, part: Tensor | float = 1.0, penalty: float = 0.0
+) -> PerClass:
     """Compute the probability of all larger classes and ``part`` of the class.
 
-    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020).
+    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020). With a penalty for each
+    class after the first :data:`FREE`, it is regularized APS (RAPS; Angelopoulos et al., 2021).
 
     Example:
         >>> p = torch.tensor([0.5, 0.125, 0.375])
         >>> aps_score(p), aps_score(p, 0.0)
         (tensor([0.5000, 1.0000, 0.8750]), tensor([0.0000, 0.8750, 0.5000]))
     """
-    ordered, order = probabilities.topk(probabilities.shape[-1], -1)  # supported by ONNX
+    count = probabilities.shape[-1]
+    ordered, order = probabilities.topk(count, -1)  # supported by ONNX
     before = F.pad(ordered.cumsum(-1)[..., :-1], (1, 0))
-    return torch.empty_like(ordered).scatter(-1, order, before + part * ordered)
-
-
-def _penalty(probabilities: PerClass) -> PerClass:
-    """Return the penalties of regularized APS (RAPS; Angelopoulos et al., 2021).
-
-    The :data:`FREE` classes with the largest probabilities have no penalty. It increases by
-    :data:`PENALTY` for each further class.
-    """
-    order = probabilities.topk(probabilities.shape[-1], -1).indices
-    rank = torch.arange(order.shape[-1], device=order.device) + 1
-    penalty = PENALTY * (rank - FREE).clamp_min(0).to(probabilities)
-    return torch.empty_like(probabilities).scatter(-1, order, penalty.expand_as(order))
+    scores = before + part * ordered
+    if penalty:
+        rank = torch.arange(count, device=order.device) + 1
+        scores = scores + penalty * (rank - FREE).clamp_min(0).to(scores)
+    return torch.empty_like(ordered).scatter(-1, order, scores)
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Return the rank of the quantile, which exceeds the number of rows if there are too few.
+    """Return the rank of the quantile, which exceeds ``rows`` if there are too few.
 
     Example:
         >>> conformal_rank(99, 0.95), conformal_rank(18, 0.95), rows_needed(0.95)
@@ -160,39 +146,24 @@ class Conformal:
     r"""Calibration that the credal sets of a calibrated model carry.
 
     Scores that differ by at most :meth:`tolerance` are ties, because the scores of a row depend on
-    the size of its batch and on the dtype. Without ``random``, a class that ties with the quantile
-    is kept, so rounding does not lower the coverage.
-
-    With ``random``, a class of score s is kept if
+    its batch and on the dtype. A class that ties with the quantile is kept. If ``random`` is true,
+    a class with the score s is kept if
 
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
-    with a uniform :math:`u` for each row. The coverage is then exactly c, also with ties. It is
-    higher in groups with fewer rows than :func:`rows_needed`, which get all classes, and for the
-    score ``"lower"``, see :func:`usual_mass`.
-
-    Args:
-        scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
-        groups: The class or the group of each row ``(n,)``, or 0 if there are no groups.
-        score: A name of :data:`SCORES`, or of :data:`creinn.credal.margin.UNITS` for
-            distributions.
-        by: Whether each class, or each group of rows, has its own quantile.
-        coverage: The default coverage.
-        random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
-        usual: The value of t in :func:`lower_score` for new rows.
-        rounding: Machine epsilon of the dtype of the calibration scores.
-        stale: The error message if the model has changed since the calibration.
+    with a uniform :math:`u` for each row. The coverage is then exactly c. It is higher for the
+    score ``"lower"``, and for groups with too few rows, which get all classes.
     """
 
-    scores: Tensor
-    groups: Tensor
-    score: str = "lower"
-    by: By | None = None
-    coverage: float = 0.95
-    random: bool = False
-    usual: float = 0.0
-    rounding: float = 0.0
-    stale: str = ""
+    scores: Tensor  # of the true classes of the calibration rows, float64, on the CPU
+    groups: Tensor  # the class or the group of each row, or 0
+    score: str = "lower"  # the name of the score or of the unit
+    by: By | None = None  # whether each class, or each group of rows, has its own quantile
+    coverage: float = 0.95  # by default
+    random: bool = False  # smoothed p-values, and a random part of "aps" and "raps"
+    usual: float = 0.0  # the usual mass of new rows
+    rounding: float = 0.0  # machine epsilon of the calibration scores
+    stale: str = ""  # the error message if the model has changed
 
     def __eq__(self, other: object) -> bool:
         """Return whether the scores and the settings are the same."""
@@ -207,14 +178,14 @@ class Conformal:
         r"""Return the largest difference for which scores near ``values`` are ties.
 
         An error of the logits changes a sum s of probabilities by at most this error times
-        :math:`2 s (1 - s)`. In float32, the tolerance is therefore 1.6e-5 at 1/2 and smaller near 0
-        and 1. For scores that are not sums, the tolerance is 1.6e-5.
+        :math:`2 s (1 - s)`. The tolerance of float32 is 1.6e-5 if s is 1/2, and it is smaller near
+        0 and 1. If the score is not a sum, it is also 1.6e-5.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
-        share = values.clamp(0, 1)
-        is_sum = self.score in ("lower", "lac", "aps")
-        slope = 4 * share * (1 - share) if is_sum else torch.ones_like(share)
-        if self.score == "deviation":  # scores are divided by a unit of at least 0.02
+        share, slope = values.clamp(0, 1), torch.ones_like(values)
+        if self.score in ("lower", "lac", "aps"):
+            slope = 4 * share * (1 - share)
+        elif self.score == "deviation":  # scores are divided by a unit of at least 0.02
             slope = 8 * slope
         return epsilon * (4 + 128 * slope)
 
@@ -222,7 +193,7 @@ class Conformal:
         self, coverage: float | None = None, groups: Tensor = ONE_GROUP
     ) -> Float[Tensor, "*groups"]:
         """Return the quantile of each group; infinite if the group has too few rows."""
-        coverage = self.coverage if coverage is None else check_share("coverage", coverage)
+        coverage = self._coverage(coverage)
         names, position = groups.unique(return_inverse=True)
         found = torch.full(names.shape, math.inf, dtype=torch.float64)
         for index, group in enumerate(names.tolist()):
@@ -242,47 +213,51 @@ class Conformal:
     ) -> Bool[Tensor, "*batch classes"]:
         """Return the classes whose score is at most the quantile."""
         if self.score in UNITS:
-            raise ValueError("The calibration was by distributions. Use s.widened().")
+            raise ValueError("The model is calibrated by distributions. Use s.widened().")
+        index = self._groups_of(groups, lower.shape)
         draws = torch.rand(2, *lower.shape[:-1], 1, device=lower.device) if self.random else None
         part = 1.0 if draws is None else draws[0]
-        bounds = lower, upper, probabilities
-        scores = class_scores(self.score, *bounds, part, self.usual).double()
-        index = self._groups_of(groups, lower.shape)
+        scores = class_scores(self.score, lower, upper, probabilities, part, self.usual).double()
         if draws is not None:
-            index, margin = index.to(scores.device), self.tolerance(scores, lower.dtype)
-            return self._smoothed(scores, index.expand_as(scores), draws[1], coverage, margin)
+            ties = self.tolerance(scores, lower.dtype)
+            return self._smoothed(scores, ties, index, draws[1], self._coverage(coverage))
         quantiles = self.quantiles(coverage, index).to(scores.device)
         return scores <= quantiles + self.tolerance(quantiles, lower.dtype)
 
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
-    ) -> tuple[PerClass, PerClass]:
+    ) -> Bounds:
         """Return reachable bounds, moved outwards by the quantile in units of the margin."""
         if self.score not in UNITS:
-            raise ValueError("The calibration was by classes. Use s.classes('conformal').")
+            raise ValueError("The model is calibrated by classes. Use s.classes('conformal').")
         quantiles = self.quantiles(coverage, self._groups_of(groups, lower.shape))
         size = quantiles + self.tolerance(quantiles, lower.dtype)
         return add_margin(lower, upper, size, self.score)
 
     def _smoothed(
-        self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float | None, margin: Tensor
+        self, scores: Tensor, ties: Tensor, index: Tensor, draw: Tensor, coverage: float
     ) -> Tensor:
-        coverage = self.coverage if coverage is None else check_share("coverage", coverage)
-        draw, kept = draw.expand_as(scores), torch.ones_like(scores, dtype=torch.bool)
+        """Return the classes that are kept by smoothed p-values."""
+        index, draw = index.to(scores.device).expand_as(scores), draw.expand_as(scores)
+        kept = torch.ones_like(scores, dtype=torch.bool)
         for group in index.unique().tolist():
             own = self.scores[self.groups == group].sort().values.to(scores.device)
-            if conformal_rank(rows := len(own), coverage) > rows:
+            rows = len(own)
+            if conformal_rank(rows, coverage) > rows:
                 continue
             here = index == group
-            above = rows - torch.searchsorted(own, (scores + margin)[here], right=True)
-            equal = rows - torch.searchsorted(own, (scores - margin)[here]) - above
+            above = rows - torch.searchsorted(own, (scores + ties)[here], right=True)
+            equal = rows - torch.searchsorted(own, (scores - ties)[here]) - above
             kept[here] = above + draw[here] * (equal + 1) > (1 - coverage) * (rows + 1)
         return kept
+
+    def _coverage(self, coverage: float | None) -> float:
+        return self.coverage if coverage is None else check_share("coverage", coverage)
 
     def _groups_of(self, groups: Any, shape: torch.Size) -> Tensor:
         """Return the group of each score, in a shape that can be broadcast."""
         if self.by != "groups":
             return torch.arange(shape[-1] if self.by == "class" else 1)
         if groups is None:
-            raise ValueError("The calibration was by groups. Pass groups=... for these rows.")
+            raise ValueError("The model is calibrated by groups. Pass groups=... for these rows.")
         return check_groups(groups, shape[:-1]).unsqueeze(-1)

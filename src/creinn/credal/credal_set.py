@@ -1,7 +1,7 @@
 """Credal sets with a predicted class, uncertainties and possible classes."""
 
-import functools
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,18 +23,17 @@ class CredalSet(Uncertain):
     r"""Batch of credal sets with lower and upper probabilities of the classes.
 
     A set is :math:`\{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, Eq.
-    (CredalPIs) of Wang et al. (2025). Rounding errors of the bounds are corrected, and the bounds
-    are made reachable. They are stored as float32 or float64. The uncertainties are entropies in
-    bits, or the binary measures for two classes.
+    (CredalPIs) of Wang et al. (2025). The bounds are corrected for rounding errors, made reachable
+    and stored as float32 or float64. The uncertainties are entropies in bits, or the binary
+    measures for two classes.
 
     Args:
-        lower: Lower probabilities ``(..., K)`` with K >= 2, as a floating tensor or an argument of
-            :func:`torch.as_tensor`.
+        lower: Lower probabilities ``(..., K)`` with K >= 2; a floating tensor, an array or a list.
         upper: Upper probabilities, with the same shape, dtype and device.
 
     Raises:
         TypeError: If the dtypes are not the same, or not floating.
-        ValueError: If the shapes or the devices do not match, or if a set is not valid or empty.
+        ValueError: If the shapes or the devices differ, or if a set is not valid or empty.
 
     Example:
         >>> s = CredalSet(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -46,12 +45,15 @@ class CredalSet(Uncertain):
         tensor([True, True, True])
     """
 
+    conformal: Conformal | None = None
+    """Calibration of the model."""
+    abstention: Abstention | None = None
+    """Limits for acceptance of the model."""
+    _label: Tensor | None = None
+
     def __init__(self, lower: Any, upper: Any) -> None:
         bounds = probability.probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
-        self._lower, self._upper = reachable(*bounds, check=False)
-        self._label: Tensor | None = None
-        self._conformal: Conformal | None = None
-        self._abstention: Abstention | None = None
+        self._bounds = reachable(*bounds, check=False)
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
@@ -60,21 +62,20 @@ class CredalSet(Uncertain):
 
     @classmethod
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
-        """Create sets from reachable bounds, or from other leaves of a tree in torch."""
+        """Create sets from bounds that are reachable, or from the leaves of a pytree."""
         new = cls.__new__(cls)
-        new._lower, new._upper, new._label = lower, upper, label
-        new._conformal = new._abstention = None
+        new._bounds, new._label = (lower, upper), label
         return new
 
     def _with_bounds(self, lower: Tensor, upper: Tensor, label: Tensor | None) -> "CredalSet":
-        """Create sets with the calibrations of these sets."""
+        """Create sets that have the same calibrations."""
         new = type(self)._wrap(lower, upper, label)
-        new._conformal, new._abstention = self._conformal, self._abstention
+        new.conformal, new.abstention = self.conformal, self.abstention
         return new
 
     @classmethod
     def binary(cls, q_lower: Any, q_upper: Any) -> "CredalSet":
-        """Create sets of two classes from the interval of the second class.
+        """Create sets with two classes, given the bounds of the probability of class 1.
 
         Example:
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
@@ -91,10 +92,7 @@ class CredalSet(Uncertain):
 
     @classmethod
     def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Return the smallest lower and the largest upper probabilities of all sets.
-
-        In contrast to the average, they include the disagreement of an ensemble.
-        """
+        """Return the smallest lower and the largest upper probabilities of all sets."""
         lower, upper = map(torch.stack, _bounds_of(sets, "envelop"))
         return cls._wrap(lower.amin(0), upper.amax(0))
 
@@ -103,42 +101,39 @@ class CredalSet(Uncertain):
         """Return the smallest and the largest probability of each class over samples.
 
         This is the credal wrapper of Wang et al. (2024), "Credal wrapper of model averaging for
-        uncertainty estimation in classification".
-
-        The arguments are distributions ``(S, ..., K)`` of an ensemble or of a Bayesian network.
+        uncertainty estimation in classification", for distributions ``(S, ..., K)``.
 
         Example:
             >>> CredalSet.from_samples(torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.75, 0.0]]))
             CredalSet([0.25, 0.5], [0.25, 0.75], [0, 0.25])
         """
         samples = torch.as_tensor(probabilities)
-        if samples.ndim < 2 or len(samples) == 0:
-            raise ValueError(
-                f"The samples must have shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
-            )
+        shape = tuple(samples.shape)
+        if len(shape) < 2 or shape[0] == 0:
+            raise ValueError(f"The samples must have shape (S, ..., K) with S >= 1, got {shape}.")
         points = cls(samples, samples)  # checks the distributions
         return cls._wrap(points.lower.amin(0), points.upper.amax(0))
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Join batches along the first axis. The result is calibrated if all sets are."""
+        """Join batches along the first axis, with the calibration that all of them have."""
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         new = cls._wrap(torch.cat(lower), torch.cat(upper))
         if any(s._label is not None for s in sets):
             new._label = torch.cat([s.label for s in sets])
-        new._conformal = _common([s._conformal for s in sets])
-        new._abstention = _common([s._abstention for s in sets])
+        new.conformal = _common([s.conformal for s in sets])
+        new.abstention = _common([s.abstention for s in sets])
         return new
 
     @property
     def lower(self) -> Tensor:
         """Reachable lower probabilities ``(..., K)``."""
-        return self._lower
+        return self._bounds[0]
 
     @property
     def upper(self) -> Tensor:
         """Reachable upper probabilities ``(..., K)``."""
-        return self._upper
+        return self._bounds[1]
 
     @property
     def width(self) -> Tensor:
@@ -155,22 +150,22 @@ class CredalSet(Uncertain):
         """The number of classes."""
         return self.lower.shape[-1]
 
-    @functools.cached_property
+    @cached_property
     def intersection(self) -> Tensor:
         """The intersection probability ``(..., K)``; Eqs. (IntProb) and (IntSecAlpha)."""
-        return probability.intersection_probability(self.lower, self.upper)
+        return probability.intersection_probability(*self._bounds)
 
     @property
     def probabilities(self) -> Tensor:
-        """The predicted distribution, which is :attr:`intersection`."""
+        """The predicted distribution, :attr:`intersection`."""
         return self.intersection
 
     @property
     def label(self) -> Tensor:
-        """The predicted class, i.e. the class with the largest intersection probability.
+        """The class with the largest intersection probability.
 
-        Among equal probabilities, it is the class with the largest lower probability. A distance
-        does not change the predicted class.
+        If there are ties, it is the class with the largest lower probability. It is not changed by
+        a distance.
         """
         if self._label is not None:
             return self._label
@@ -178,43 +173,36 @@ class CredalSet(Uncertain):
         is_best = q >= q.amax(-1, keepdim=True) * (1 - 4 * torch.finfo(q.dtype).eps)
         return torch.where(is_best, self.lower, -1.0).argmax(-1)
 
-    @functools.cached_property
+    @cached_property
     def _uncertainty(self) -> Uncertainty:
         return self.uncertainty("interval" if self.num_classes == 2 else "entropy")
 
     def uncertainty(self, measure: str) -> Uncertainty:
-        """Return the total, aleatoric and epistemic uncertainty.
-
-        Args:
-            measure: ``"entropy"`` for entropies in bits, or ``"interval"`` for the binary measures
-                of two classes.
-        """
+        """Return the uncertainties by ``"entropy"``, or ``"interval"`` for two classes."""
         if measure == "entropy":
-            return entropy.entropy_uncertainty(self.lower, self.upper)
+            return entropy.entropy_uncertainty(*self._bounds)
         if measure == "interval":
-            return entropy.interval_uncertainty(self.lower, self.upper)
+            return entropy.interval_uncertainty(*self._bounds)
         raise ValueError(f"measure must be 'entropy' or 'interval', got {measure!r}.")
 
     def ranking(self, by: str) -> Tensor:
-        """Return an uncertainty: total, aleatoric, epistemic, or the entropy of the prediction."""
+        """Return an uncertainty of :data:`creinn.credal.abstention.MEASURES`."""
         if by not in MEASURES:
             raise ValueError(f"by must be one of {', '.join(map(repr, MEASURES))}, got {by!r}.")
         if by == "entropy":
             return shannon_entropy(self.intersection)
         if by == "total" and self.num_classes > 2:  # without the lower entropy, which is slower
-            return entropy.upper_entropy(self.lower, self.upper)
+            return self.upper_entropy()
         return getattr(self, by)
 
     def upper_entropy(self, return_distribution: bool = False) -> Any:
         """Return the largest entropy; see :func:`creinn.credal.entropy.upper_entropy`."""
-        return entropy.upper_entropy(
-            self.lower, self.upper, return_distribution=return_distribution
-        )
+        return entropy.upper_entropy(*self._bounds, return_distribution=return_distribution)
 
     def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Any:
         """Return the smallest entropy; see :func:`creinn.credal.entropy.lower_entropy`."""
         return entropy.lower_entropy(
-            self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
+            *self._bounds, return_distribution=return_distribution, return_gap=return_gap
         )
 
     def classes(
@@ -223,69 +211,56 @@ class CredalSet(Uncertain):
         """Return a boolean mask ``(..., K)`` of the classes that are not ruled out.
 
         Args:
-            rule: A rule of :mod:`creinn.credal.decision`, ``"maximality"`` or
-                ``"e-admissibility"``. Sets by the rule ``"conformal"`` of a calibrated model can be
-                empty, and contain the true class with probability ``coverage``; see
-                :mod:`creinn.credal.conformal`.
-            coverage: The coverage of ``"conformal"``; by default the one of the calibration.
-            groups: The group of each row, if the calibration was by groups.
+            rule: ``"maximality"`` or ``"e-admissibility"``; see :mod:`creinn.credal.decision`. Sets
+                by the rule ``"conformal"`` of a calibrated model can be empty, and contain the true
+                class with probability ``coverage``; see :mod:`creinn.credal.conformal`.
+            coverage: The coverage of ``"conformal"``; by default that of the calibration.
+            groups: The groups of the rows, if the calibration was by groups.
         """
         if rule == "conformal":
-            found = _current(self._conformal, "x, y")
-            return found.classes(self.lower, self.upper, self.intersection, coverage, groups)
+            found = _current(self.conformal, "x, y")
+            return found.classes(*self._bounds, self.intersection, coverage, groups)
         if rule not in RULES:
-            raise ValueError(
-                f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}, got {rule!r}."
-            )
+            rules = ", ".join(map(repr, (*RULES, "conformal")))
+            raise ValueError(f"rule must be one of {rules}, got {rule!r}.")
         if coverage is not None or groups is not None:
             raise ValueError(f"coverage and groups need the rule 'conformal', got {rule!r}.")
-        return RULES[rule](self.lower, self.upper)
+        return RULES[rule](*self._bounds)
 
     def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
-        """Return wider sets with a guaranteed coverage of the true distribution.
+        """Return wider sets that contain the distribution of votes with probability ``coverage``.
 
-        The sets contain the distribution of the votes with probability ``coverage``. The model
-        must be calibrated by distributions; see :mod:`creinn.credal.margin`. The arguments and the
-        guarantee are those of :meth:`classes`.
+        The model must be calibrated by distributions; see :mod:`creinn.credal.margin`. The
+        arguments and the guarantee are those of :meth:`classes`.
         """
-        found = _current(self._conformal, "x, distributions")
-        lower, upper = found.widened(self.lower, self.upper, coverage, groups)
+        found = _current(self.conformal, "x, distributions")
+        lower, upper = found.widened(*self._bounds, coverage, groups)
         return type(self)._wrap(lower, upper, self._label)
 
     @property
     def accepted(self) -> Tensor:
-        """Whether each row is accepted, with a guaranteed error rate; see :meth:`accept`."""
+        """Mask of the accepted rows; see :meth:`accept`."""
         return self.accept()
 
     def accept(self, groups: Any = None) -> Tensor:
         """Return a boolean mask of the rows whose uncertainty is small enough.
 
-        The model must be calibrated with ``max_error``, which is then the largest error rate among
-        accepted rows; see :mod:`creinn.credal.abstention`. Calibrations by groups need ``groups``.
+        The model must be calibrated with ``max_error``, the largest error rate among accepted rows;
+        see :mod:`creinn.credal.abstention`. Calibrations by groups need ``groups``.
         """
-        found = _current(self._abstention, "x, y, max_error=0.05")
+        found = _current(self.abstention, "x, y, max_error=0.05")
         return found.accepts(self.ranking(found.by), groups)
-
-    @property
-    def abstention(self) -> Abstention | None:
-        """The limits for acceptance of the model, or None."""
-        return self._abstention
-
-    @property
-    def conformal(self) -> Conformal | None:
-        """The calibration of the model, or None."""
-        return self._conformal
 
     def with_conformal(self, conformal: Conformal | None) -> "CredalSet":
         """Return a copy with this calibration."""
         new = self.with_label(self._label)
-        new._conformal = conformal
+        new.conformal = conformal
         return new
 
     def with_abstention(self, abstention: Abstention | None) -> "CredalSet":
         """Return a copy with these limits for acceptance."""
         new = self.with_label(self._label)
-        new._abstention = abstention
+        new.abstention = abstention
         return new
 
     def vertices(self) -> Tensor:
@@ -295,12 +270,12 @@ class CredalSet(Uncertain):
         """
         if self.lower.ndim != 1:
             raise ValueError(f"vertices() needs one set, got {tuple(self.shape[:-1])}. Use s[i].")
-        return probability.vertices(self.lower.detach(), self.upper.detach())
+        return probability.vertices(*self.detach()._bounds)
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
         """Return whether distributions ``(..., K)`` are members of the sets.
 
-        The default tolerance is 1e-5, or 1e-6 for float64.
+        The default tolerance is 1e-6 for float64 and 1e-5 for float32.
         """
         point = torch.as_tensor(q, dtype=self.lower.dtype, device=self.lower.device)
         slack = probability.tolerance(self.lower.dtype) if tolerance is None else tolerance
@@ -310,32 +285,31 @@ class CredalSet(Uncertain):
     def plot(self, ax: Any = None, names: Sequence[str] | None = None) -> Any:
         """Plot one set or a few rows with matplotlib, and return the axes.
 
-        Three classes are polygons in the simplex, other numbers are intervals. The intersection
-        probability is a diamond.
+        Sets of three classes are polygons in the simplex, other sets are intervals. The
+        intersection probability is a diamond.
         """
-        return plot_credal_sets(self.lower, self.upper, names, ax)
+        return plot_credal_sets(*self._bounds, names, ax)
 
     def to(self, *args: Any, **kwargs: Any) -> "CredalSet":
         """Convert the dtype or the device, as in :meth:`torch.Tensor.to`."""
-        lower, upper = self.lower.to(*args, **kwargs), self.upper.to(*args, **kwargs)
+        lower, upper = (bound.to(*args, **kwargs) for bound in self._bounds)
         if lower.dtype not in (torch.float32, torch.float64):
-            raise TypeError(
-                f"The dtype of a credal set must be float32 or float64, got {lower.dtype}."
-            )
+            raise TypeError(f"The dtype must be float32 or float64, got {lower.dtype}.")
         label = None if self._label is None else self._label.to(lower.device)
         return self._with_bounds(lower, upper, label)
 
     def detach(self) -> "CredalSet":
         """Detach the sets from the autograd graph."""
-        return self._with_bounds(self.lower.detach(), self.upper.detach(), self._label)
+        lower, upper = (bound.detach() for bound in self._bounds)
+        return self._with_bounds(lower, upper, self._label)
 
     def with_label(self, label: Tensor | None) -> "CredalSet":
         """Return a copy with this predicted class."""
-        return self._with_bounds(self.lower, self.upper, label)
+        return self._with_bounds(*self._bounds, label)
 
     def __len__(self) -> int:
         if self.lower.ndim == 1:
-            raise TypeError("A single set has no length. Use num_classes.")
+            raise TypeError("The length of a single set is not defined. Use num_classes.")
         return len(self.lower)
 
     def __getitem__(self, index: Any) -> "CredalSet":
@@ -343,21 +317,23 @@ class CredalSet(Uncertain):
         key = index if isinstance(index, tuple) else (index,)
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
-        bounds = self.lower[(*key, slice(None))], self.upper[(*key, slice(None))]
-        return self._with_bounds(*bounds, None if self._label is None else self._label[key])
+        lower, upper = (bound[(*key, slice(None))] for bound in self._bounds)
+        return self._with_bounds(lower, upper, None if self._label is None else self._label[key])
 
     def __repr__(self) -> str:
         if self.lower.ndim == 1 and self.num_classes <= 10:
             pairs = zip(self.lower.tolist(), self.upper.tolist(), strict=True)
-            return "CredalSet(" + ", ".join(f"[{low:.4g}, {high:.4g}]" for low, high in pairs) + ")"
-        dtype, device = self.lower.dtype, self.lower.device
-        return f"CredalSet(shape={tuple(self.shape)}, dtype={dtype}, device={device})"
+            found = ", ".join(f"[{low:.4g}, {high:.4g}]" for low, high in pairs)
+        else:
+            dtype, device = self.lower.dtype, self.lower.device
+            found = f"shape={tuple(self.shape)}, dtype={dtype}, device={device}"
+        return f"CredalSet({found})"
 
 
 def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Check that the shapes are equal from ``first_axis`` on, and return the bounds."""
+    """Return the bounds, or raise an error if the shapes are not equal from ``first_axis`` on."""
     shapes = [tuple(s.shape) for s in sets]
     ends = [shape[first_axis:] for shape in shapes]
     if not ends or not ends[0] or any(end != ends[0] for end in ends):  # sizes can be symbols
@@ -366,11 +342,11 @@ def _bounds_of(
 
 
 def _current(calibration: Any, arguments: str) -> Any:
-    """Return a calibration; raise an error if there is none, or if the model has changed."""
+    """Return a calibration, or raise an error if there is none or the model has changed."""
     if calibration is None:
         raise ValueError(
-            f"These credal sets carry no calibration. Call model.calibrate({arguments}) with new "
-            "rows, then model.predict."
+            f"These sets carry no calibration. Use model.calibrate({arguments}) with new rows and "
+            "then model.predict."
         )
     if calibration.stale:
         raise RuntimeError(calibration.stale)
@@ -378,12 +354,12 @@ def _current(calibration: Any, arguments: str) -> Any:
 
 
 def _common(found: Sequence[Any]) -> Any:
-    """Return the calibration of all sets, or None if some of them have no calibration."""
+    """Return the calibration, or None if it is None for some of the sets."""
     known = [one for one in found if one is not None]
     if any(one != known[0] for one in known):
         raise ValueError(
-            "The credal sets to concatenate have different calibrations. Use "
-            "s.with_conformal(None) and s.with_abstention(None) to remove them."
+            "The sets have different calibrations. Remove them with s.with_conformal(None) and "
+            "s.with_abstention(None)."
         )
     return known[0] if len(known) == len(found) else None
 

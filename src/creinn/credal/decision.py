@@ -1,9 +1,9 @@
 r"""Set-valued decisions: the classes that a credal set does not rule out.
 
-The module implements two rules of Troffaes (2007) in closed form, for reachable bounds. The rules
-are not part of the paper. Both return a boolean mask of the classes that are kept, at least one,
-and every E-admissible class is maximal. A class is ruled out only by a margin of more than 16
-machine epsilons, so that ties keep all of their classes.
+These are two rules of Troffaes (2007) in closed form, for reachable bounds. They are not part of
+the paper. Both return a boolean mask of the classes that are kept, at least one, and every
+E-admissible class is maximal. A class is ruled out only by a margin of more than 16 machine
+epsilons, so ties keep all of their classes.
 """
 
 from collections.abc import Callable
@@ -12,20 +12,18 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from creinn.credal.probability import PerClass
-from creinn.numerics import widen
+from creinn.numerics import PerClass, widen
 
 
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
-    r"""Keep class j if no class i is more probable than j for all members.
+    r"""Keep class j if there is no class i that is more probable for all members.
 
-    For reachable bounds, one member has :math:`q_i = \underline q_i` and
-    :math:`q_j = \overline q_j`. The smallest difference is therefore
+    One member has :math:`q_i = \underline q_i` and :math:`q_j = \overline q_j`. Therefore
 
     .. math:: \min_{q \in Q} (q_i - q_j) = \underline q_i - \overline q_j,
 
     and j is kept if :math:`\overline q_j \ge \max_i \underline q_i`. This is also the definition of
-    interval dominance, so the two rules are the same for a :class:`creinn.CredalSet`.
+    interval dominance.
 
     Example:
         >>> maximality(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -41,8 +39,8 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
         \overline q_i \ge \max_{j \ne i} \underline q_j \quad\text{and}\quad
         \overline q_i + \sum_{j \ne i} \min(\overline q_j, \overline q_i) \ge 1
 
-    The member has :math:`q_i = \overline q_i`, and the other classes have to fit below this value.
-    The sums are computed from the sorted upper bounds in O(K log K).
+    If :math:`q_i = \overline q_i`, this is an upper bound of the other classes. The sums are
+    computed in O(K log K) by sorting the upper bounds.
 
     Example:
         >>> e_admissibility(torch.tensor([0.2, 0.2, 0.2]), torch.tensor([0.6, 0.6, 0.31]))
@@ -56,7 +54,7 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
 
 RULES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "maximality": maximality,
-    "dominance": maximality,  # the usual name of the same rule for probability intervals
+    "dominance": maximality,  # the same rule for probability intervals
     "e-admissibility": e_admissibility,
 }
 

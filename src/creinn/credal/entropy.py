@@ -1,10 +1,10 @@
 r"""Entropies and uncertainties of credal sets and sampled distributions, in bits.
 
 The definitions are those of the sections "Uncertainty estimation" and "Uncertainty estimation in
-BNNs and DEs" of Wang et al. (2025). The lower entropy is the solution of a concave minimization,
-for which the local solver of the paper returns wrong vertices. This module uses a global search.
-The computation is in float64 if the device supports it. The gradient is the one of the optimal
-member as a function of its active bounds (envelope theorem).
+BNNs and DEs" of Wang et al. (2025). The lower entropy is a concave minimization, for which the
+local solver of the paper returns wrong vertices. This module uses a global search, in float64 if
+the device supports it. The gradient is that of the optimal member as a function of its active
+bounds (envelope theorem).
 """
 
 import warnings
@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from creinn.credal.entropy_search import CHUNK, SUM_SLACK, entropy_terms, lowest_vertex
-from creinn.credal.probability import PerClass, PerRow, reachable
-from creinn.numerics import entropy, widen
+from creinn.credal.probability import reachable
+from creinn.numerics import PerClass, PerRow, entropy, widen
 
 MOST_CLASSES = 10  # of lower_entropy_by_vertices; 5120 points per set
 
@@ -44,30 +44,26 @@ class Uncertain:
 
     @property
     def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty, which is a property of the data."""
+        """Aleatoric uncertainty, a property of the data."""
         return self._uncertainty.aleatoric
 
     @property
     def epistemic(self) -> Tensor:
-        """Epistemic uncertainty, which can be reduced with more data."""
+        """Epistemic uncertainty, which more data can reduce."""
         return self._uncertainty.epistemic
 
 
 class EntropyGapWarning(UserWarning):
-    """Warning that the search for the lower entropy was not completed for some sets."""
+    """Warning if the search for the lower entropy was not completed."""
 
 
 def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool = False) -> Any:
     r"""Return the largest Shannon entropy in the set, in bits; Eq. (uncertainties).
 
     The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` for a level
-    t. Their sum is a piecewise linear and increasing function of t. The level is computed from the
-    sorted breakpoints of this function in O(K log K), and the result is exact.
-
-    Args:
-        lower: Lower probabilities. They are not checked, in contrast to :class:`creinn.CredalSet`.
-        upper: Upper probabilities.
-        return_distribution: If True, also return the member with the largest entropy.
+    t. The level is computed exactly in O(K log K), because the sum of the clipped levels is a
+    piecewise linear and increasing function of t. The bounds are not checked. With
+    ``return_distribution``, the maximizer is also returned.
 
     Example:
         >>> bounds = torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.8, 0.1, 0.6])
@@ -76,11 +72,13 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
     """
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
-        size = max(1, CHUNK // low.shape[-1])  # number of rows that fit into the cache
-        flat = (x.reshape(-1, x.shape[-1]) for x in (low, high))
-        # an exported graph accepts any number of rows, so it does not split them
-        parts = ([x] if torch.compiler.is_compiling() else x.split(size) for x in flat)
-        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)])
+        flat = [x.reshape(-1, x.shape[-1]) for x in (low, high)]
+        if torch.compiler.is_compiling():  # an exported graph accepts any number of rows
+            level = _water_level(*flat)
+        else:
+            size = max(1, CHUNK // low.shape[-1])  # number of rows that fit into the cache
+            parts = zip(*(x.split(size) for x in flat), strict=True)
+            level = torch.cat([_water_level(*part) for part in parts])
         level = level.view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
         # at least one class is inside, and takes the remaining mass
@@ -99,18 +97,14 @@ def lower_entropy(
     r"""Return the smallest Shannon entropy in the set, in bits; Eq. (uncertainties).
 
     The minimizer is a vertex, which is found by branch and bound; see
-    :mod:`creinn.credal.entropy_search`. The search of a set has a budget. It is sufficient for the
-    sets of trained networks. It can be exceeded if many chord slopes are almost equal, or if there
-    are hundreds of concentric intervals, because the problem contains the subset sum problem. An
-    :class:`EntropyGapWarning` is raised in this case if ``return_gap`` is False.
+    :mod:`creinn.credal.entropy_search`. The bounds are not checked. The budget of the search is
+    sufficient for trained networks. It can be exceeded if many chord slopes are almost equal, or
+    for hundreds of concentric intervals, because the problem contains the subset sum problem.
 
-    Args:
-        lower: Lower probabilities. They are not checked.
-        upper: Upper probabilities.
-        return_distribution: If True, also return a member with the smallest entropy.
-        return_gap: If True, also return the gap. The minimum is at most this number of bits below
-            the value. A gap of 0 means that the value is exact up to 1e-11 bits, or 1e-5 bits on a
-            device without float64.
+    With ``return_distribution``, a minimizer is also returned. With ``return_gap``, the gap is also
+    returned: the minimum is at most this number of bits below the value. If the gap is 0, the value
+    is exact up to 1e-11 bits, or 1e-5 without float64. Without ``return_gap``, a positive gap gives
+    an :class:`EntropyGapWarning`.
 
     Example:
         >>> bounds = torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])
@@ -121,18 +115,18 @@ def lower_entropy(
     with torch.no_grad():
         vertex, gap = lowest_vertex(*(x.reshape(-1, x.shape[-1]) for x in (low, high)))
         if not return_gap and bool(gap.any()):
-            warnings.warn(
-                "The search for the lower entropy was not completed for some credal sets. Use "
-                "return_gap=True to see the possible error.",
-                EntropyGapWarning,
-                stacklevel=2,
-            )
+            message = "The search was not completed for some sets; see return_gap=True."
+            warnings.warn(message, EntropyGapWarning, stacklevel=2)
     member = vertex.view(low.shape)
     if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
         member = _follow_bounds(member, low, high)
     value = entropy(member).to(lower.dtype)
-    more = [member] * return_distribution + [gap.view(value.shape)] * return_gap
-    return (value, *(x.to(lower.dtype) for x in more)) if more else value
+    found = [value]
+    if return_distribution:
+        found.append(member.to(lower.dtype))
+    if return_gap:
+        found.append(gap.view(value.shape).to(lower.dtype))
+    return tuple(found) if len(found) > 1 else value
 
 
 def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
@@ -147,7 +141,7 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
     """
     low, high = (x.detach() for x in reachable(widen(lower), widen(upper), check=False))
     classes = low.shape[-1]
-    # If the set is empty because of rounding, the sums of the points can differ from 1.
+    # the sums can differ from 1 if the set is empty because of rounding
     missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True))
     slack = missed.clamp_min(0) + SUM_SLACK * torch.finfo(low.dtype).eps
     corner = torch.arange(2 ** (classes - 1), device=low.device)
@@ -168,13 +162,9 @@ def _at_corners(low: Tensor, high: Tensor, at_upper: Tensor) -> Tensor:
 
 
 def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
-    r"""Return the entropy measures of credal sets, in bits.
+    r"""Return the entropy measures of credal sets, in bits; Eqs. (CreUncertainty), (uncertainties).
 
-    .. math::
-        TU = \overline H(Q), \quad AU = \underline H(Q), \quad
-        EU = \overline H(Q) - \underline H(Q)
-
-    These are Eqs. (CreUncertainty) and (uncertainties). See :func:`lower_entropy` for the accuracy.
+    .. math:: TU = \overline H(Q), \quad AU = \underline H(Q), \quad EU = TU - AU
 
     Example:
         >>> entropy_uncertainty(torch.zeros(4), torch.ones(4)).total  # a vacuous set
@@ -187,37 +177,32 @@ def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
 def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     r"""Return the binary measures of uncertainty for two classes.
 
-    For the interval :math:`[\underline q, \overline q]` of class 1, the measures are
-
     .. math::
         TU = \min(1 - \underline q, \overline q), \quad
         AU = \min(\underline q, 1 - \overline q), \quad
         EU = \overline q - \underline q
 
-    This is Eq. (uncertaintiesInterval) for reachable bounds. The measures are at most 1 and do not
-    depend on the order of the classes.
+    This is Eq. (uncertaintiesInterval) for the reachable interval of class 1.
 
     Example:
         >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))
         Uncertainty(total=tensor(0.6000), aleatoric=tensor(0.1000), epistemic=tensor(0.5000))
     """
     if lower.shape[-1] != 2:
-        raise ValueError(
-            f"The bounds must have 2 classes, got shape {tuple(lower.shape)}. Use 'entropy'."
-        )
+        shape = tuple(lower.shape)
+        raise ValueError(f"The bounds must have 2 classes, got shape {shape}. Use 'entropy'.")
     return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
 
 
 def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
-    r"""Return the entropy measures of sampled distributions, in bits.
+    r"""Return the entropy measures of samples ``(M, ..., K)``, in bits; Eqs. (MC_bnn), (AU_BNN).
 
     .. math::
-        TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad
-        AU = \tfrac1M \sum_m H(q_m), \quad
+        TU = H\left(\frac1M \sum_m q_m\right), \quad
+        AU = \frac1M \sum_m H(q_m), \quad
         EU = TU - AU
 
-    These are Eqs. (MC_bnn) and (AU_BNN), for samples ``(M, ..., K)`` of deep ensembles and Bayesian
-    networks. EU is the mutual information of the label and the model.
+    EU is the mutual information of the label and the model.
 
     Example:
         >>> samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).epistemic
@@ -230,9 +215,7 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
 
 
-def _water_level(
-    lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]
-) -> Float[Tensor, "rows 1"]:
+def _water_level(lower: PerClass, upper: PerClass) -> Float[Tensor, "*batch 1"]:
     """Return the level t for which ``sum(clip(t, lower, upper))`` is 1."""
     points, order = torch.cat([lower, upper], -1).sort(-1)
     # 1 at the lower bound of a class, where it starts to increase, and -1 at the upper bound
@@ -246,15 +229,12 @@ def _water_level(
 
 
 def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return a vertex as a function of its active bounds.
-
-    The class that is farthest from its bounds takes the remaining mass.
-    """
+    """Return a vertex as a function of its active bounds; one class takes the remaining mass."""
     with torch.no_grad():
         noise = 64 * torch.finfo(member.dtype).eps
         above, below = member - lower, upper - member
         interior = torch.minimum(above, below)
-        # if no class is between its bounds, this is the widest class
+        # the class that is farthest from its bounds, or the widest if all are at a bound
         index = (interior.clamp_min(noise) + noise * (above + below)).argmax(-1, keepdim=True)
     moved = torch.where(interior > noise, member, torch.where(above <= below, lower, upper))
     rest = 1 - (moved.sum(-1, keepdim=True) - moved.gather(-1, index))
@@ -262,5 +242,5 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _within(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Clamp to the bounds without a change of the gradient, to correct rounding errors."""
+    """Clamp rounding errors to the bounds without a change of the gradient."""
     return member + (member.clamp(lower, upper) - member).detach()

@@ -1,9 +1,9 @@
 r"""Branch-and-bound search for the vertex of a credal set with the lowest entropy.
 
 The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the minimum is attained at a
-vertex. At a vertex, all classes except at most one are equal to one of their bounds. The search
-works on boxes: :func:`lowest_vertex` is the entry point, :func:`_step` solves a relaxation of
-each box with :func:`_relax`, and :func:`_branch` splits the boxes that remain.
+vertex, where all classes except at most one are equal to a bound. The search works on boxes:
+:func:`lowest_vertex` is the entry point, :func:`_step` solves a relaxation of each box with
+:func:`_relax`, and :func:`_branch` splits the boxes that remain.
 """
 
 import heapq
@@ -22,12 +22,12 @@ Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # smaller gaps in bits count as 0
-BUDGET = 3 * 2**15  # number of entries (nodes times classes) for one row, after the first nodes
+BUDGET = 3 * 2**15  # number of entries (nodes times classes) for a row
 _ROUND = 2**12  # overhead of one round of the search, in entries
-_FEW = 32  # maximum number of open nodes for which a row is searched together with others
+_FEW = 32  # a row with more open nodes is searched alone
 _DEEP = 12  # number of rounds after which every row is searched alone
 _PIECE = 2**13  # number of entries that are processed together if a row is searched alone
-CHUNK = 2**17  # number of entries of one tensor; this is small enough for the cache
+CHUNK = 2**17  # number of entries of a tensor that fits into the cache
 SUM_SLACK = 64  # allowed error of a sum of probabilities, in machine epsilons
 
 
@@ -54,8 +54,11 @@ class Nodes(NamedTuple):
 
 
 class Relaxed(NamedTuple):
-    """Solution of the knapsack relaxation, and the entropy of its vertex."""
+    """Nodes with the solution of their knapsack relaxation, and the entropy of its vertex."""
 
+    row: Indices
+    lower: Matrix
+    upper: Matrix
     filled: Matrix  # 1 for the upper bound, 0 for the lower bound; lerp is faster than where
     fractional: Int[Tensor, "nodes 1"]
     value: Column
@@ -68,20 +71,20 @@ class Relaxed(NamedTuple):
 def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
     """Return the member with the lowest entropy for each row, and the gap in bits.
 
-    The gap is 0 if the search was completed. The minimum is at most this gap below the value.
+    The gap is 0 if the search was completed.
     """
-    everything, best = _start(lower, upper)
+    nodes, best = _start(lower, upper)
     cores = []
-    for part in everything.pieces(CHUNK):
-        nodes, solved = _step(part, best)
-        reach = _reach(nodes, solved, best)
-        free = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(-1)
+    for part in nodes.pieces(CHUNK):
+        solved = _step(part, best)
+        reach = _reach(solved, best)
+        free = ((reach == solved.upper - solved.lower) & (reach > 0)).sum(-1)
         is_small = free * 2 + _FEW < lower.shape[-1]
-        small, large = _where(is_small), _where(~is_small)
-        _search(_branch(_select(nodes, large), _select(solved, large), best), best)
-        nodes, solved = _select(nodes, small), _select(solved, small)
-        vertex = torch.lerp(nodes.lower, nodes.upper, solved.filled)
-        cores.append((nodes.row, _core(nodes, solved, reach[small]), vertex))
+        _search(_branch(_select(solved, _where(~is_small)), best), best)
+        small = _where(is_small)
+        solved = _select(solved, small)
+        vertex = torch.lerp(solved.lower, solved.upper, solved.filled)
+        cores.append((solved.row, _core(solved, reach[small]), vertex))
     row, core, vertex = map(torch.cat, zip(*cores, strict=True))
     for some in _alike(core.sum(-1)):
         _search_core(row[some], core[some], vertex[some], lower, upper, best)
@@ -105,7 +108,7 @@ def _search(nodes: Nodes, best: Best) -> None:
             best.gap[row] = _search_alone(_select(nodes, _where(nodes.row == row)), best)
         if len(alone):
             nodes = _select(nodes, _where(is_open.index_fill(0, alone, 0)[nodes.row] > 0))
-        children = [_branch(*_step(piece, best), best) for piece in nodes.pieces(CHUNK)]
+        children = [_branch(_step(piece, best), best) for piece in nodes.pieces(CHUNK)]
         nodes = Nodes(*map(torch.cat, zip(*children, strict=True)))
 
 
@@ -116,7 +119,7 @@ def _search_alone(nodes: Nodes, best: Best) -> Tensor:
     while heap and spent < BUDGET:
         nodes = heapq.heappop(heap)[-1]
         spent += nodes.lower.numel() + _ROUND
-        nodes = _branch(*_step(nodes, best), best)
+        nodes = _branch(_step(nodes, best), best)
         order = nodes.bound.argsort()
         for piece in Nodes(*(x[order] for x in nodes)).pieces(_PIECE):
             if len(piece.row):
@@ -129,51 +132,48 @@ def _search_core(
     row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best
 ) -> None:
     """Search only the classes of the core; the other classes are fixed."""
-    order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
+    size = int(core.sum(-1).max())
+    order = core.to(torch.int8).argsort(-1, descending=True)[:, :size]
     inner = core.gather(-1, order).to(lower.dtype)
     fixed = (vertex * ~core).sum(-1, keepdim=True)
-    nodes, found = _start(
-        *(torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
-    )
+    low, high = (torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
+    nodes, found = _start(low, high)
     _search(nodes, found)
-    member = vertex.scatter(
-        -1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner)
-    )
+    moved = torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner)
+    member = vertex.scatter(-1, order, moved)
     excess = entropy_terms(member).sum(-1) - best.attained[row]
     better = excess < 0
     best.member[row[better]] = member[better]
     best.gap[row] = (found.gap - excess.clamp_min(0)).clamp_min(0)
 
 
-def _prices(nodes: Nodes, solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
+def _prices(solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
     """Return the gap in bits, and the slopes relative to the fractional class.
 
     By duality, moving a class by d increases the entropy by at least ``abs(off_slope) * d``.
     """
-    gap = best.attained[nodes.row] + TOLERANCE[best.gap.dtype] - solved.bound
+    gap = best.attained[solved.row] + TOLERANCE[best.gap.dtype] - solved.bound
     return gap.unsqueeze(-1), solved.slope - solved.slope.gather(-1, solved.fractional)
 
 
-def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
+def _reach(solved: Relaxed, best: Best) -> Matrix:
     """Return how far each class can move from the relaxed solution in a better vertex."""
-    gap, off_slope = _prices(nodes, solved, best)
-    return torch.minimum(
-        nodes.upper - nodes.lower, gap / off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
-    )
+    gap, off_slope = _prices(solved, best)
+    cost = off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
+    return torch.minimum(solved.upper - solved.lower, gap / cost)
 
 
-def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
+def _core(solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
     r"""Return a mask of the classes that can have another value in a better vertex.
 
-    A class that cannot move by its whole width can only be the fractional class. Among the classes
-    at their lower bounds, the class with the largest :math:`\underline q_k` takes a given mass at
-    the lowest cost. Among the classes at their upper bounds, it is the class with the smallest
-    :math:`\overline q_k`.
+    A class that cannot move by its whole width can only be the fractional class. A given mass has
+    the lowest cost at the class with the largest :math:`\underline q_k` among those at their lower
+    bounds, or with the smallest :math:`\overline q_k` among those at their upper bounds.
     """
-    width = nodes.upper - nodes.lower
+    width = solved.upper - solved.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
     outside, is_filled = ~core & (width > 0), solved.filled.bool()
-    for mask, rank in ((outside & ~is_filled, -nodes.lower), (outside & is_filled, nodes.upper)):
+    for mask, rank in ((outside & ~is_filled, -solved.lower), (outside & is_filled, solved.upper)):
         order = torch.where(mask, rank, math.inf).argsort(-1)
         room = torch.where(mask, width, 0.0).gather(-1, order).cummax(-1).values
         needs = torch.where(mask, reach, 0.0).gather(-1, order)
@@ -183,7 +183,7 @@ def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes c
 
 
 def _alike(size: Indices) -> Iterator[Indices]:
-    """Yield groups of rows that have cores of similar size and fit into the cache."""
+    """Yield groups of rows with cores of similar size that fit into the cache."""
     size, order = size.sort(descending=True)
     while len(size):
         count = min(int((size * 2 > size[0]).sum()), max(1, CHUNK // int(size[0])))
@@ -191,33 +191,32 @@ def _alike(size: Indices) -> Iterator[Indices]:
         size, order = size[count:], order[count:]
 
 
-def _step(nodes: Nodes, best: Best) -> tuple[Nodes, Relaxed]:
-    """Solve the nodes, and return the nodes that can contain a better vertex."""
-    nodes = _select(nodes, _open(nodes.row, nodes.bound, best))
-    solved = _relax(nodes.lower, nodes.upper)
-    _record(nodes, solved, best)
-    is_open = _open(nodes.row, solved.bound, best)
-    nodes, solved = _select(nodes, is_open), _select(solved, is_open)
-    below, above = _ordered(nodes, solved)
-    free = (1 - below - above) * (nodes.upper - nodes.lower)
+def _step(nodes: Nodes, best: Best) -> Relaxed:
+    """Solve the nodes, and return those that can contain a better vertex."""
+    solved = _relax(_prune(nodes, best))
+    _record(solved, best)
+    solved = _prune(solved, best)
+    below, above = _ordered(solved)
+    free = (1 - below - above) * (solved.upper - solved.lower)
     free = free.scatter_(-1, solved.fractional, 0.0).sum(-1)
-    undecided = _where(free > SUM_SLACK * torch.finfo(free.dtype).eps)
-    nodes, solved = _select(nodes, undecided), _select(solved, undecided)
-    _record(nodes, _neighbour(nodes, solved), best)
-    return nodes, solved
+    solved = _select(solved, _where(free > SUM_SLACK * torch.finfo(free.dtype).eps))
+    _record(_neighbour(solved), best)
+    return solved
 
 
-def _open(row: Indices, bound: Vector, best: Best) -> Indices:
-    return _where(bound < best.attained[row] - TOLERANCE[bound.dtype])
+def _prune(batch: Any, best: Best) -> Any:
+    """Return the nodes whose lower bound is below the best solution."""
+    limit = best.attained[batch.row] - TOLERANCE[best.gap.dtype]
+    return _select(batch, _where(batch.bound < limit))
 
 
-def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
+def _relax(nodes: Nodes) -> Relaxed:
     """Replace h by its chords, and solve the fractional knapsack problem.
 
     The classes are raised in the order of their slopes until the mass is 1. The value is a lower
-    bound, and the entropy at this vertex is an upper bound. The difference between the two is the
-    concavity gap of the fractional class.
+    bound, and the entropy at this vertex is an upper bound.
     """
+    row, lower, upper, _ = nodes
     width = upper - lower
     at_lower, at_upper = entropy_terms(lower), entropy_terms(upper)
     slope = (at_upper - at_lower) / width.clamp_min(torch.finfo(width.dtype).tiny)
@@ -237,73 +236,63 @@ def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     rest = bits.sum(-1, keepdim=True) - its_bits
     true = entropy_terms(value)
     bound = rest + torch.minimum(its_bits + rise * slope.gather(-1, fractional), true)
-    return Relaxed(
-        filled, fractional, value, slope, bits, bound.squeeze(-1), (rest + true).squeeze(-1)
-    )
+    bound, attained = bound.squeeze(-1), (rest + true).squeeze(-1)
+    return Relaxed(row, lower, upper, filled, fractional, value, slope, bits, bound, attained)
 
 
-def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
-    before = best.attained[nodes.row]
-    best.attained.scatter_reduce_(0, nodes.row, solved.attained, "amin")
-    better = _where((solved.attained < before) & (solved.attained == best.attained[nodes.row]))
-    vertex = torch.lerp(nodes.lower[better], nodes.upper[better], solved.filled[better])
-    best.member[nodes.row[better]] = vertex.scatter(
-        -1, solved.fractional[better], solved.value[better]
-    )
+def _record(solved: Relaxed, best: Best) -> None:
+    """Update the best solutions."""
+    before = best.attained[solved.row]
+    best.attained.scatter_reduce_(0, solved.row, solved.attained, "amin")
+    after = best.attained[solved.row]
+    better = _where((solved.attained < before) & (solved.attained == after))
+    vertex = torch.lerp(solved.lower[better], solved.upper[better], solved.filled[better])
+    vertex = vertex.scatter(-1, solved.fractional[better], solved.value[better])
+    best.member[solved.row[better]] = vertex
 
 
-def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
-    r"""Return masks for the classes below and above the fractional class.
+def _ordered(solved: Relaxed) -> tuple[Tensor, Tensor]:
+    r"""Return masks (1 or 0) for the classes below and above the fractional class.
 
     A class i is below a class j if :math:`\underline q_i \le \underline q_j` and
     :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j until a bound is reached,
     the new pair majorises either the old pair or its opposite extreme. Therefore some minimiser has
-    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs. It is the
-    minimiser with the most mass on the later classes of a linear extension. In the lower half of a
-    node, the classes below the fractional class are at their lower bounds. In the upper half, the
-    classes above it are at their upper bounds. The masks contain 1 or 0.
+    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs: the one with
+    the most mass on the later classes of a linear extension. In the lower half of a node, the
+    classes below the fractional class are at their lower bounds. In the upper half, the classes
+    above it are at their upper bounds.
     """
-    its_low, its_high = (x.gather(-1, solved.fractional) for x in (nodes.lower, nodes.upper))
-    below = (nodes.lower <= its_low) & (nodes.upper <= its_high)
-    above = (nodes.lower >= its_low) & (nodes.upper >= its_high)
+    low, high = solved.lower, solved.upper
+    its_low, its_high = (x.gather(-1, solved.fractional) for x in (low, high))
+    below = (low <= its_low) & (high <= its_high)
+    above = (low >= its_low) & (high >= its_high)
     return below * (1 - solved.filled), above * solved.filled
 
 
-def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
+def _neighbour(solved: Relaxed) -> Relaxed:
     """Return the best vertex in which another class is the fractional class."""
-    low, high = nodes.lower, nodes.upper
+    low, high = solved.lower, solved.upper
     filled, fractional, value = solved.filled, solved.fractional, solved.value
     its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
     before = torch.lerp(low, high, filled)
     after = before + (value - torch.lerp(its_low, its_high, filled))
     misfit = torch.maximum(low - after, after - high).clamp_min(0)
-    its_change = torch.lerp(
-        entropy_terms(its_low), entropy_terms(its_high), filled
-    ) - entropy_terms(value)
-    change = (
-        entropy_terms(after.clamp_min(0))
-        - solved.bits
-        + its_change
-        + misfit / torch.finfo(low.dtype).tiny
-    )
+    its_bits = torch.lerp(entropy_terms(its_low), entropy_terms(its_high), filled)
+    change = entropy_terms(after.clamp_min(0)) - solved.bits + (its_bits - entropy_terms(value))
+    change = change + misfit / torch.finfo(low.dtype).tiny
     change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
     filled = filled.scatter(-1, fractional, filled.gather(-1, other))
-    attained = solved.attained + change.squeeze(-1)
-    return solved._replace(
-        filled=filled, fractional=other, value=after.gather(-1, other), attained=attained
-    )
+    value, attained = after.gather(-1, other), solved.attained + change.squeeze(-1)
+    return solved._replace(filled=filled, fractional=other, value=value, attained=attained)
 
 
-def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
-    """Split the nodes at their fractional classes.
-
-    A half that contains only the vertex of the parent is dropped.
-    """
-    low, high, fractional, value = nodes.lower, nodes.upper, solved.fractional, solved.value
-    below, above = _ordered(nodes, solved)
+def _branch(solved: Relaxed, best: Best) -> Nodes:
+    """Split the nodes at the fractional class. A half that has only one vertex is not returned."""
+    low, high, fractional, value = solved.lower, solved.upper, solved.fractional, solved.value
+    below, above = _ordered(solved)
     tiny, slack = torch.finfo(low.dtype).tiny, SUM_SLACK * torch.finfo(low.dtype).eps
     # A class moves no further than the gap allows; the slope is negative for filled classes.
-    gap, off_slope = _prices(nodes, solved, best)
+    gap, off_slope = _prices(solved, best)
     least = torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny))
     low, high = least, torch.minimum(high, low + gap / off_slope.clamp_min(tiny))
     lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # its upper bounds
@@ -314,11 +303,11 @@ def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
     high = torch.cat([lower_half[first], high[second]])
     excess, room = high.sum(-1, keepdim=True) - 1, 1 - low.sum(-1, keepdim=True)
     low, high = torch.maximum(low, high - excess), torch.minimum(high, low + room)  # reachable
-    return Nodes(nodes.row[halves], low, torch.maximum(low, high), solved.bound[halves])
+    return Nodes(solved.row[halves], low, torch.maximum(low, high), solved.bound[halves])
 
 
 def entropy_terms(x: Tensor) -> Tensor:
-    """Compute ``-x log2 x`` in a form that has no gradient."""
+    """Compute ``-x log2 x``, which is not differentiable in this form."""
     return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
 
 

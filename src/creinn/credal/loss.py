@@ -1,4 +1,4 @@
-"""Training losses for credal sets."""
+"""Loss functions for the training of credal classifiers."""
 
 import math
 
@@ -17,16 +17,15 @@ def cross_entropy(
     r"""Compute the mean cross-entropy of the intersection probability.
 
     The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
-    et al. (2025), or :math:`-\sum_k p_k \ln q_{int,k}` for a label distribution p. Probabilities
-    below the smallest normal number are set to this number, so that the gradient is finite.
+    et al. (2025). If the target is a distribution p, it is :math:`-\sum_k p_k \ln q_{int,k}`. It is
+    finite, because the probabilities are clamped to the smallest normal number.
 
     Args:
         credal_set: Credal sets with any batch shape.
         target: True classes with the shape of the batch, or label distributions ``(..., K)``.
         weight: Weights of the classes ``(K,)``, or of the samples as a column ``(..., 1)``. The
             loss is the weighted mean, as in torch.
-        check: If ``True``, the targets are checked. This copies the targets to the host, so it is
-            slow in a training loop.
+        check: Whether to check the targets, which copies them to the host.
 
     Raises:
         TypeError: If the targets are not integers or distributions.
@@ -49,20 +48,13 @@ def bounds_cross_entropy(
     *,
     check: bool = True,
 ) -> Float[Tensor, ""]:
-    r"""Compute the sum of a loss on the upper bounds and a loss on the lower bounds.
+    r"""Compute the sum of the losses of the upper bounds and of the lower bounds.
 
     The first term is the mean of :math:`-\ln \overline q_y` over all samples. The second term is
     the mean of :math:`-\ln \underline q_y` over the hardest samples, which prepares the lower
-    bounds for a shift of the data. This is the loss of Credal Deep Ensembles, Wang et al. (2024),
-    on reachable bounds.
-
-    Args:
-        credal_set: Credal sets, as in :func:`cross_entropy`.
-        target: True classes or label distributions.
-        weight: Weights of the classes or of the samples.
-        hardest: Share of the samples in the second term, in (0, 1]. The samples with the largest
-            :math:`-\ln \underline q_y` and a positive weight are used, at least one.
-        check: If ``True``, the targets are checked.
+    bounds for a shift of the data: the share ``hardest`` with the largest loss and a positive
+    weight, at least one. This is the loss of Credal Deep Ensembles, Wang et al. (2024), on
+    reachable bounds. The other arguments are those of :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
@@ -74,12 +66,12 @@ def bounds_cross_entropy(
     target, per_sample = _weigh(credal_set, target, weight, check)
     upper_loss = _mean(_negative_log(credal_set.upper, target), per_sample)
     lower_loss = _negative_log(credal_set.lower, target).flatten()
-    rank = lower_loss.detach()
-    if per_sample is not None:
-        per_sample = per_sample.flatten()
-        rank = rank.masked_fill(per_sample == 0, -math.inf)
-    hard = rank.topk(max(1, round(hardest * len(rank)))).indices
-    return upper_loss + _mean(lower_loss[hard], None if per_sample is None else per_sample[hard])
+    rank, count = lower_loss.detach(), max(1, round(hardest * len(lower_loss)))
+    if per_sample is None:
+        return upper_loss + lower_loss[rank.topk(count).indices].mean()
+    per_sample = per_sample.flatten()
+    hard = rank.masked_fill(per_sample == 0, -math.inf).topk(count).indices
+    return upper_loss + _mean(lower_loss[hard], per_sample[hard])
 
 
 def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -97,23 +89,21 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
 def _weigh(
     credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the targets, weighted if they are distributions, and the weight of each sample."""
+    """Return the targets, weighted if they are distributions, and the sample weights."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
         _check_target(target, batch, classes)
     if weight is None:
         return target, None
     if weight.shape not in ((classes,), (*batch, 1)):
-        raise ValueError(
-            f"weight must have shape ({classes},) for classes or {(*batch, 1)} for samples, "
-            f"got {tuple(weight.shape)}."
-        )
+        expected, found = f"({classes},) or {(*batch, 1)}", tuple(weight.shape)
+        raise ValueError(f"weight must have shape {expected}, got {found}.")
     weight = weight.to(credal_set.lower)
     if not target.is_floating_point():
         return target, weight_per_row(weight, target.long())
     weighted = target * weight
-    per_sample = weighted.sum(-1)
-    return weighted / per_sample.clamp_min(torch.finfo(weighted.dtype).tiny)[..., None], per_sample
+    total = weighted.sum(-1, keepdim=True)
+    return weighted / total.clamp_min(torch.finfo(total.dtype).tiny), total.squeeze(-1)
 
 
 def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
@@ -122,15 +112,13 @@ def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
     is_soft = target.is_floating_point()
     expected = (*batch, classes) if is_soft else batch
     if target.shape != expected:
-        raise ValueError(
-            f"Targets of {target.dtype} must have shape {expected}, got {tuple(target.shape)}."
-        )
+        found = tuple(target.shape)
+        raise ValueError(f"Targets of {target.dtype} must have shape {expected}, got {found}.")
     if target.numel() == 0:
         raise ValueError("The batch is empty, so the mean loss is not defined.")
+    wrong = (target < 0) | (target >= classes)
     if is_soft:
         check_distributions(target, "target")
-        return
-    wrong = (target < 0) | (target >= classes)
-    if bool(wrong.any()):
+    elif bool(wrong.any()):
         at = first_index(wrong)
         raise ValueError(f"The targets must be in [0, {classes}), got {target[at]} at index {at}.")

@@ -1,15 +1,15 @@
 r"""Margins around probability intervals that should contain a distribution.
 
-A calibration row has an observed distribution q, such as the shares of the votes of annotators. Its
-score is the margin, in units of u, that its interval needs to contain q,
+A calibration row has an observed distribution q, such as the votes of annotators. The score is the
+smallest margin, in units of u, for which the intervals of the row contain q:
 
 .. math:: \max_k \max\left(\frac{\underline q_k - q_k}{u(\underline q_k)},
     \frac{q_k - \overline q_k}{u(\overline q_k)}\right)
 
 A conformal quantile m of the scores is the margin of new rows: the bounds become
 :math:`\underline q_k - m\, u(\underline q_k)` and :math:`\overline q_k + m\, u(\overline q_k)`,
-clipped to [0, 1] and made reachable. The intervals of an exchangeable new row then contain its
-observed distribution with the probability of the calibration.
+clipped to [0, 1] and made reachable. If a new row is exchangeable, its intervals contain its
+distribution with the probability of the calibration.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.credal.probability import PerClass, reachable
+from creinn.credal.probability import Bounds, reachable
+from creinn.numerics import PerClass
 
 FLOOR = 0.02
 """The unit of ``"deviation"`` at the probabilities 0 and 1."""
 
 
 def deviation_unit(probability: PerClass) -> PerClass:
-    r"""Return the standard deviation of one vote plus a constant.
-
-    The result is :math:`\sqrt{p (1 - p)} + 0.02` for the probability :math:`p`.
+    r"""Return the standard deviation of one vote plus a constant, :math:`\sqrt{p (1 - p)} + 0.02`.
 
     Example:
         >>> deviation_unit(torch.tensor([0.0, 0.5, 1.0]))
@@ -48,7 +47,7 @@ def margin_score(
 ) -> Float[Tensor, "*batch"]:
     """Return the smallest margin with which the intervals contain a distribution.
 
-    The margin is negative if the distribution is inside the intervals.
+    It is negative if the distribution is inside the intervals.
 
     Example:
         >>> lower, upper = torch.tensor([0.5, 0.1]), torch.tensor([0.9, 0.5])
@@ -61,12 +60,8 @@ def margin_score(
     return torch.maximum(below, above).amax(-1)
 
 
-def add_margin(
-    lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation"
-) -> tuple[PerClass, PerClass]:
-    """Return reachable bounds, moved outwards by a margin of ``size`` units.
-
-    There is no margin if the size is negative.
+def add_margin(lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation") -> Bounds:
+    """Return reachable bounds, moved outwards by a margin of ``max(size, 0)`` units.
 
     Example:
         >>> lower, upper = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 0.5])
@@ -74,5 +69,6 @@ def add_margin(
         (tensor([0.2400, 0.0000]), tensor([1.0000, 0.7600]))
     """
     size, unit = size.clamp_min(0).to(lower), UNITS[margin]
-    wide = (lower - size * unit(lower)).clamp_min(0), (upper + size * unit(upper)).clamp_max(1)
-    return reachable(*wide, check=False)
+    wider_lower = (lower - size * unit(lower)).clamp_min(0)
+    wider_upper = (upper + size * unit(upper)).clamp_max(1)
+    return reachable(wider_lower, wider_upper, check=False)

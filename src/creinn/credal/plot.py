@@ -1,4 +1,4 @@
-"""Plots of credal sets with matplotlib, which is imported when a function needs it."""
+"""Plots of credal sets with matplotlib."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_ROWS = 10
-CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5))  # of the simplex, an equilateral triangle
+CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5))  # an equilateral triangle
 
 
 def axes_or_new(ax: Any = None) -> "Axes":
@@ -28,18 +28,19 @@ def plot_credal_sets(
     lower: Tensor, upper: Tensor, names: Sequence[str] | None = None, ax: Any = None
 ) -> "Axes":
     """Plot reachable bounds ``(K,)`` or ``(rows, K)``; see :meth:`creinn.CredalSet.plot`."""
-    count = lower.shape[-1]
+    count, shape = lower.shape[-1], tuple(lower.shape)
     names = [str(k) for k in range(count)] if names is None else names
     if lower.ndim > 2 or not 1 <= lower[..., 0].numel() <= MOST_ROWS:
-        raise ValueError(
-            f"Expected one set or 1 to {MOST_ROWS} rows, got shape {tuple(lower.shape)}. Select "
-            f"some of the rows, such as s[:{MOST_ROWS}]."
-        )
+        raise ValueError(f"Expected 1 to {MOST_ROWS} rows, got {shape}. Use s[:{MOST_ROWS}].")
     if len(names) != count:
         raise ValueError(f"Expected {count} names of classes, got {len(names)}.")
     low, high = (bound.detach().cpu().double().reshape(-1, count) for bound in (lower, upper))
-    draw = _plot_simplex if count == 3 else _plot_intervals
-    return draw(low, high, names, axes_or_new(ax))
+    ax, draw = axes_or_new(ax), _plot_simplex if count == 3 else _plot_intervals
+    labels = [f"row {row}" for row in range(len(low))] if len(low) > 1 else [None]
+    draw(low, high, names, labels, ax)
+    if len(low) > 1:
+        ax.legend()
+    return ax
 
 
 def outline(lower: Tensor, upper: Tensor) -> Tensor:
@@ -49,37 +50,33 @@ def outline(lower: Tensor, upper: Tensor) -> Tensor:
     return corners[torch.atan2(y, x).argsort()]
 
 
-def _plot_intervals(low: Tensor, high: Tensor, names: Sequence[str], ax: "Axes") -> "Axes":
+def _plot_intervals(
+    low: Tensor, high: Tensor, names: Sequence[str], labels: Sequence[str | None], ax: "Axes"
+) -> None:
     """Draw a bar for each interval, grouped by class, with the intersection probability."""
-    width = 0.8 / len(low)
-    for row, (start, end, middle) in enumerate(
-        zip(low, high, intersection_probability(low, high), strict=True)
-    ):
+    middle, width = intersection_probability(low, high), 0.8 / len(low)
+    for row, label in enumerate(labels):
         x = torch.arange(len(names)) + width * (row - (len(low) - 1) / 2)
-        label = f"row {row}" if len(low) > 1 else None
-        ax.bar(x, end - start, 0.9 * width, start, color=f"C{row}", alpha=0.4, label=label)
-        ax.plot(x, middle, "D", color=f"C{row}", markersize=4)
+        heights, color = (high - low)[row], f"C{row}"
+        ax.bar(x, heights, 0.9 * width, low[row], color=color, alpha=0.4, label=label)
+        ax.plot(x, middle[row], "D", color=color, markersize=4)
     ax.set(xlabel="class", ylabel="probability", ylim=(-0.02, 1.02))
     ax.set_xticks(range(len(names)), names)
-    if len(low) > 1:
-        ax.legend()
-    return ax
 
 
-def _plot_simplex(low: Tensor, high: Tensor, names: Sequence[str], ax: "Axes") -> "Axes":
+def _plot_simplex(
+    low: Tensor, high: Tensor, names: Sequence[str], labels: Sequence[str | None], ax: "Axes"
+) -> None:
     """Draw polygons in the triangle of all distributions, with the intersection probability."""
     corners = torch.tensor(CORNERS, dtype=torch.float64)
+    middle = intersection_probability(low, high) @ corners
     ax.fill(*corners.T, facecolor="none", edgecolor="grey")
-    for row, (start, end) in enumerate(zip(low, high, strict=True)):
-        polygon = outline(start, end) @ corners
-        label = f"row {row}" if len(low) > 1 else None
-        ax.fill(*polygon.T, facecolor=f"C{row}", edgecolor=f"C{row}", alpha=0.4, label=label)
-        ax.plot(*(intersection_probability(start, end) @ corners), "D", color=f"C{row}")
+    for row, label in enumerate(labels):
+        polygon, color = outline(low[row], high[row]) @ corners, f"C{row}"
+        ax.fill(*polygon.T, facecolor=color, edgecolor=color, alpha=0.4, label=label)
+        ax.plot(*middle[row], "D", color=color)
     for name, corner in zip(names, CORNERS, strict=True):
         offset = (0, 6 if corner[1] else -16)
         ax.annotate(name, corner, offset, textcoords="offset points", ha="center")
     ax.set_aspect("equal")
     ax.axis("off")
-    if len(low) > 1:
-        ax.legend()
-    return ax

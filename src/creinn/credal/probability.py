@@ -1,43 +1,36 @@
-r"""Probability intervals: softmax, reachable bounds and intersection probability.
+"""Probability intervals: softmax, reachable bounds and intersection probability.
 
-The functions work on lower and upper bounds, use O(K) memory and have finite gradients. The
-equations are those of Wang et al. (2025), with two errata.
+The memory is O(K) and the gradients are finite. The equations are those of Wang et al. (2025),
+with two errata.
 """
-
-import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.numerics import at_least_single, first_index, logsumexp_others
+from creinn.numerics import PerClass, PerRow, at_least_single, first_index, logsumexp_others
 
-PerClass = Float[Tensor, "*batch classes"]
-PerRow = Float[Tensor, "*batch"]
+Bounds = tuple[PerClass, PerClass]
 SUM_TOLERANCE = 1e-3  # of label distributions, because shares of votes are rounded
-_ADVICE = "If these are logits, use interval_softmax first."
+_ADVICE = "If they are logits, use interval_softmax first."
 
 
-def interval_softmax(
-    lower: PerClass, upper: PerClass, mode: str = "paper"
-) -> tuple[PerClass, PerClass]:
-    r"""Map interval logits to probability intervals.
+def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> Bounds:
+    r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
 
-    For the logits :math:`[\underline a, \overline a]`, the mode ``"paper"`` is Eq. (IntSoftMax)
-    with the midpoints :math:`m_j` of the other classes:
+    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of the other classes:
 
     .. math::
-        \underline q_k = \sigma\bigl(\underline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr), \quad
-        \overline q_k = \sigma\bigl(\overline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr).
+        \underline q_k = \sigma(\underline a_k - \operatorname{LSE}_{j \ne k} m_j), \quad
+        \overline q_k = \sigma(\overline a_k - \operatorname{LSE}_{j \ne k} m_j).
 
-    Erratum: the paper states that these intervals contain the softmax of all logits in the box (the
-    "set constraint"). This is false. The interval of class 0 for the logits [0, 0], [0, 2] is
-    [0.2689, 0.2689], but the softmax of (0, 2) is 0.1192.
+    Erratum: according to the paper, these intervals contain the softmax of all logits in the box
+    (the "set constraint"). This is false: for the logits [0, 0], [0, 2], the interval of class 0 is
+    [0.2689, 0.2689], but its softmax for (0, 2) is 0.1192.
 
-    The mode ``"sound"`` is the exact range of the softmax over the box: :math:`m_j` is replaced by
-    :math:`\overline a_j` in :math:`\underline q_k`, and by :math:`\underline a_j` in
-    :math:`\overline q_k`. In both modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up
-    to rounding. The logits are not checked.
+    The mode ``"sound"`` is the exact range of the softmax over the box, with :math:`\overline a_j`
+    for :math:`m_j` in :math:`\underline q_k` and :math:`\underline a_j` in :math:`\overline q_k`.
+    In both modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding.
 
     Raises:
         ValueError: If there are fewer than two classes, or if the mode is unknown.
@@ -48,8 +41,8 @@ def interval_softmax(
     """
     if lower.shape[-1] < 2:
         raise ValueError(
-            f"interval_softmax needs at least 2 classes, got logits of shape {tuple(lower.shape)}. "
-            "Use interval_sigmoid for one logit."
+            f"The logits must have at least 2 classes, got shape {tuple(lower.shape)}. Use "
+            "interval_sigmoid for one logit."
         )
     if mode == "paper":
         pivot, rest = upper_pivot, upper_rest = logsumexp_others(lower + (upper - lower) / 2)
@@ -62,7 +55,7 @@ def interval_softmax(
 
 
 def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
-    r"""Map one interval logit to the probability interval of class 1.
+    r"""Map an interval logit to the interval of the probability of class 1.
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
@@ -82,36 +75,28 @@ def one_logit_softmax(
 ) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
     r"""Return the probability intervals of both classes for one interval logit.
 
-    The interval of class 1 is :func:`interval_sigmoid`. The interval of class 0 is
-    :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more accurate than
-    :math:`1 - \sigma(a)` for large logits.
+    The interval of class 0 is :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more
+    accurate than :math:`1 - \sigma(a)`.
 
     Example:
         >>> one_logit_softmax(torch.tensor(-1.0), torch.tensor(20.0))
         (tensor([2.0612e-09, 2.6894e-01]), tensor([0.7311, 1.0000]))
     """
-    pairs = zip(interval_sigmoid(-upper, -lower), interval_sigmoid(lower, upper), strict=True)
-    low, high = (torch.stack(pair, -1) for pair in pairs)
-    return low, high
+    lower_0, upper_0 = interval_sigmoid(-upper, -lower)
+    lower_1, upper_1 = interval_sigmoid(lower, upper)
+    return torch.stack([lower_0, lower_1], -1), torch.stack([upper_0, upper_1], -1)
 
 
-def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[PerClass, PerClass]:
+def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> Bounds:
     r"""Tighten probability intervals until each bound is attained in the credal set.
 
     .. math::
-        \underline q_k \leftarrow
-            \max\bigl(\underline q_k,\ 1 - \textstyle\sum_{j \ne k} \overline q_j\bigr), \quad
-        \overline q_k \leftarrow
-            \min\bigl(\overline q_k,\ 1 - \textstyle\sum_{j \ne k} \underline q_j\bigr)
+        \underline q_k \leftarrow \max(\underline q_k,\ 1 - \sum_{j \ne k} \overline q_j), \quad
+        \overline q_k \leftarrow \min(\overline q_k,\ 1 - \sum_{j \ne k} \underline q_j)
 
-    The set does not change; see de Campos, Huete and Moral (1994) and Eq. (ULP). A bound is not
-    changed if the difference is at most four machine epsilons, because its gradient would be a
-    rounding error divided by a small probability.
-
-    Args:
-        lower: Lower probabilities.
-        upper: Upper probabilities.
-        check: If True, raise an error if a set is empty. This copies data to the host.
+    The set does not change; see de Campos, Huete and Moral (1994) and Eq. (ULP). Changes of at most
+    four machine epsilons are left out, because their gradients would be rounding errors divided by
+    a small probability. The check copies data to the host.
 
     Raises:
         ValueError: If a set is empty, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1``.
@@ -135,11 +120,10 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
 
     .. math::
         q_k = \underline q_k + \alpha (\overline q_k - \underline q_k), \quad
-        \alpha = \Bigl(1 - \sum_k \underline q_k\Bigr) \Big/ \sum_k (\overline q_k - \underline q_k)
+        \alpha = \frac{1 - \sum_k \underline q_k}{\sum_k (\overline q_k - \underline q_k)}
 
-    These are Eqs. (IntProb) and (IntSecAlpha). If the sum of the widths is at most one machine
-    epsilon, :math:`\alpha = 1/2`, which is the limit for small logit intervals. This avoids 0/0 in
-    the value and in the gradient.
+    These are Eqs. (IntProb) and (IntSecAlpha). If the widths sum to at most one machine epsilon,
+    :math:`\alpha = 1/2`, the limit for small logit intervals.
 
     Example:
         >>> intersection_probability(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.7]))
@@ -158,65 +142,56 @@ def vertices(
     """Return the vertices of a credal set in lexicographic order."""
     noise = 16 * torch.finfo(lower.dtype).eps
     free = (upper - lower > noise).nonzero().squeeze(-1)
-    if len(free) > 16:
-        raise ValueError(
-            f"vertices() supports at most 16 intervals of positive width, got {len(free)}."
-        )
-    if len(free) == 0:
+    count = len(free)
+    if count > 16:
+        raise ValueError(f"At most 16 intervals can have a positive width, got {count}.")
+    if count == 0:
         return lower.unsqueeze(0)
     low, high = lower[free], upper[free]
     mass = 1 - (lower.sum() - low.sum())
     ends = torch.tensor([False, True], device=lower.device)
-    is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
+    is_high = torch.cartesian_prod(*[ends] * count).reshape(-1, count)
     corners, parts = torch.where(is_high, high, low), []
     for k, (least, most) in enumerate(zip(low, high, strict=True)):  # k takes the remaining mass
         corner = corners[~is_high[:, k]]
-        left = mass - (corner.sum(-1) - least)
+        rest = mass - (corner.sum(-1) - least)
         for bound in (least, most):
-            left = torch.where((left - bound).abs() <= noise, bound, left)
-        corner[:, k] = left
-        parts.append(corner[(left >= least) & (left <= most)])
-    points = lower.repeat(sum(map(len, parts)), 1)
-    points[:, free] = torch.cat(parts)
+            rest = torch.where((rest - bound).abs() <= noise, bound, rest)
+        corner[:, k] = rest
+        parts.append(corner[(rest >= least) & (rest <= most)])
+    found = torch.cat(parts)
+    points = lower.repeat(len(found), 1)
+    points[:, free] = found
     return torch.unique(points, dim=0)
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Return the tolerance for the bounds of a user.
-
-    It is 1e-6 for float64, 1e-5 for float32 and one machine epsilon for half precision.
-    """
+    """Return the tolerance for the bounds of a user, 1e-6 for float64 and 1e-5 for float32."""
     return 1e-6 if dtype == torch.float64 else max(1e-5, torch.finfo(dtype).eps)
 
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Check the bounds of a :class:`creinn.CredalSet` and correct rounding errors."""
+    if lower.dtype != upper.dtype or not lower.is_floating_point():
+        found = f"{lower.dtype} and {upper.dtype}"
+        raise TypeError(f"The bounds must have the same floating dtype, got {found}.")
     one, two = ((tuple(x.shape), x.device) for x in (lower, upper))
     if one != two:
-        raise ValueError(f"lower and upper must have the same shape and device: {one}, {two}.")
-    if lower.dtype != upper.dtype or not lower.is_floating_point():
-        raise TypeError(
-            f"The bounds must have the same floating dtype, got {lower.dtype} and {upper.dtype}."
-        )
+        raise ValueError(f"The bounds must have the same shape and device, got {one} and {two}.")
     if lower.ndim == 0 or lower.shape[-1] < 2:
         raise ValueError(
             f"The bounds must have shape (..., K) with K >= 2, got {tuple(lower.shape)}. Use "
-            "CredalSet.binary for the probability interval of class 1."
+            "CredalSet.binary if there is only the probability of class 1."
         )
     slack = tolerance(lower.dtype)
     lower, upper = at_least_single(lower), at_least_single(upper)
     valid = (lower >= -slack) & (upper <= 1 + slack) & (lower <= upper + slack)  # False for NaN
     if not bool(valid.all()):
-        index = first_index(~valid)
-        low, high = lower[index].item(), upper[index].item()
-        found = f"got [{low:.6g}, {high:.6g}] at index {index} of shape {tuple(lower.shape)}"
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError(
-                f"The bounds must be finite, {found}. Check the inputs for an overflow."
-            )
-        if low < -slack or high > 1 + slack:
-            raise ValueError(f"The bounds must be in [0, 1], {found}. {_ADVICE}")
-        raise ValueError(f"The lower bounds must not be larger than the upper bounds, {found}.")
+        at = first_index(~valid)
+        raise ValueError(
+            "The bounds must be finite with 0 <= lower <= upper <= 1, got "
+            f"[{lower[at].item():.6g}, {upper[at].item():.6g}] at index {at}. {_ADVICE}"
+        )
     _check_not_empty(lower, upper, slack)
     lower, upper = lower.clamp(0, 1), upper.clamp(0, 1)
     lower = lower / lower.sum(-1, keepdim=True).clamp_min(1)
@@ -227,20 +202,17 @@ def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
 def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
     least, most = lower.detach().sum(-1), upper.detach().sum(-1)
     empty = (least > 1 + slack) | (most < 1 - slack)
-    if not bool(empty.any()):
-        return
-    index = first_index(empty)
-    where = f" at index {index} of batch {tuple(empty.shape)}" if index else ""
-    found = f"upper bounds sum to {most[index].item():.6g} < 1"
-    if least[index] > 1 + slack:
-        found = f"lower bounds sum to {least[index].item():.6g} > 1"
-    raise ValueError(f"The credal set is empty: the {found}{where}. {_ADVICE}")
+    if bool(empty.any()):
+        at = first_index(empty)
+        raise ValueError(
+            f"The credal set at index {at} is empty: the lower bounds sum to {least[at].item():.6g}"
+            f" (at most 1), the upper bounds to {most[at].item():.6g} (at least 1). {_ADVICE}"
+        )
 
 
 def check_distributions(values: PerClass, name: str) -> None:
     """Raise a ``ValueError`` if a row is not a distribution, up to rounding of its shares."""
-    sums = values.sum(-1)
-    valid = (values >= 0).all(-1) & ((sums - 1).abs() <= SUM_TOLERANCE)  # False for NaN
+    valid = (values >= 0).all(-1) & ((values.sum(-1) - 1).abs() <= SUM_TOLERANCE)  # False for NaN
     if not bool(valid.all()):
         at = first_index(~valid)
         raise ValueError(

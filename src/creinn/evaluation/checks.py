@@ -7,10 +7,12 @@ import numpy.typing as npt
 import torch
 
 Numbers = npt.NDArray[np.float64]
-_SUM_TOLERANCE = 1e-3  # for the sum of a distribution; half precision needs this tolerance
+Classes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_SUM_TOLERANCE = 1e-3  # for the sum of a distribution in half precision
 
 
-def as_numpy(values: Any) -> npt.NDArray[Any]:
+def as_numpy(values: Any) -> np.ndarray:
     """Convert an array-like or a tensor to a NumPy array."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
@@ -26,7 +28,7 @@ def as_numbers(values: Any, name: str, ndim: int | None = None) -> Numbers:
 
 
 def as_distributions(probabilities: Any) -> Numbers:
-    """Convert to an array of distributions ``(samples, classes)`` over two classes or more."""
+    """Convert to distributions ``(samples, classes)`` over two classes or more."""
     p = as_numbers(probabilities, "probabilities", ndim=2)
     if p.shape[1] < 2:
         raise ValueError(f"probabilities must have at least two classes, got shape {p.shape}.")
@@ -38,8 +40,8 @@ def as_distributions(probabilities: Any) -> Numbers:
     return p
 
 
-def as_labels(labels: Any, classes: int, rows: int | None = None) -> npt.NDArray[np.int64]:
-    """Convert to an array of class indices in [0, classes), one for each row."""
+def as_labels(labels: Any, classes: int, rows: int | None = None) -> Classes:
+    """Convert to class indices in [0, classes), one for each row."""
     truth = _as_array(labels, "labels", "ui", "integers", ndim=1).astype(np.int64)
     if rows not in (None, len(truth)):
         raise ValueError(f"labels must have shape ({rows},), got shape {truth.shape}.")
@@ -48,28 +50,24 @@ def as_labels(labels: Any, classes: int, rows: int | None = None) -> npt.NDArray
     return truth
 
 
-def as_mask(values: Any, name: str, ndim: int = 1) -> npt.NDArray[np.bool_]:
+def as_mask(values: Any, name: str, ndim: int = 1) -> Mask:
     """Convert to a non-empty boolean array with ``ndim`` dimensions."""
     return _as_array(values, name, "b", "booleans", ndim)
 
 
-def require(holds: npt.NDArray[np.bool_], found: npt.NDArray[Any], rule: str, advice: str) -> None:
-    """Raise a ``ValueError`` with the first number for which ``holds`` is False."""
+def require(holds: Mask, found: np.ndarray, rule: str, advice: str) -> None:
+    """Raise a ``ValueError`` with the first number for which a rule does not hold."""
     if not holds.all():
         at = tuple(np.argwhere(~holds)[0].tolist())
         raise ValueError(f"{rule}, got {found[at]:g} at index {at}. {advice}")
 
 
-def _as_array(
-    values: Any, name: str, kinds: str, expected: str, ndim: int | None
-) -> npt.NDArray[Any]:
+def _as_array(values: Any, name: str, kinds: str, expected: str, ndim: int | None) -> np.ndarray:
     """Convert to a non-empty array with a dtype of the given kinds."""
     array = as_numpy(values)
     if array.size == 0 or ndim not in (None, array.ndim):
         shape = "(samples, classes)" if ndim == 2 else "(samples,)"
-        raise ValueError(
-            f"{name} must have shape {shape} with at least one row, got shape {array.shape}."
-        )
+        raise ValueError(f"{name} must have shape {shape} and not be empty, got {array.shape}.")
     if array.dtype.kind not in kinds:
         raise TypeError(f"{name} must be an array of {expected}, got dtype {array.dtype}.")
     return array

@@ -1,9 +1,8 @@
-"""Metrics for sets of classes, which are a boolean mask of shape ``(samples, classes)``."""
+"""Metrics for sets of classes, a boolean mask ``(samples, classes)``, and labels ``(samples,)``."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from creinn.evaluation.checks import as_labels, as_mask, require
 
@@ -14,15 +13,15 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 class SetDecisions(NamedTuple):
     """Accuracy of sets of classes."""
 
-    coverage: float  # fraction of the sets with the true class
-    size: float  # mean number of classes in a set
-    single: float  # fraction of the sets with one class
-    single_accuracy: float | None  # accuracy of these sets, if there are any
+    coverage: float  # fraction of sets with the true class
+    size: float  # mean number of classes
+    single: float  # fraction of sets with one class
+    single_accuracy: float | None  # accuracy of these sets
     discounted: float  # accuracy, where a set of m classes has the weight 1/m
 
 
 class Share(NamedTuple):
-    """Fraction of the rows that are covered, with its 95 % confidence interval."""
+    """Fraction of covered rows, with its 95 % confidence interval."""
 
     rows: int
     coverage: float
@@ -34,7 +33,7 @@ class SetCoverage(NamedTuple):
     """Coverage of sets of classes."""
 
     all: Share
-    size: float  # mean number of classes in a set
+    size: float  # mean number of classes
     empty: float  # fraction of empty sets
     full: float  # fraction of sets with all classes
     by_size: dict[int, Share]
@@ -43,10 +42,6 @@ class SetCoverage(NamedTuple):
 
 def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     """Compute the coverage, the mean size and the accuracy of non-empty sets of classes.
-
-    Args:
-        classes: Boolean mask, as from :meth:`creinn.CredalSet.classes`.
-        labels: True classes ``(samples,)``.
 
     Example:
         >>> set_decisions([[True, False, False], [False, True, True]], [0, 2])
@@ -65,9 +60,7 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
 
 
 def set_coverage(classes: Any, labels: Any) -> SetCoverage:
-    """Compute the coverage of sets, also by size and by class.
-
-    The arguments are those of :func:`set_decisions`, but the sets can be empty.
+    """Compute the coverage of sets that can be empty, also by size and by class.
 
     Example:
         >>> found = set_coverage([[True, False], [True, True], [False, False]], [1, 0, 0])
@@ -100,8 +93,8 @@ def binomial_share(covered: Any) -> Share:
     return Share(len(hits), float(hits.mean()), float(low), float(high))
 
 
-def _compare(classes: Any, labels: Any) -> tuple[npt.NDArray[Any], ...]:
-    """Return the sets, the labels, whether the labels are covered, and the sizes."""
+def _compare(classes: Any, labels: Any) -> tuple[np.ndarray, ...]:
+    """Return the sets, the labels, whether they are covered, and the sizes."""
     sets = as_mask(classes, "classes", ndim=2)
     truth = as_labels(labels, sets.shape[1], len(sets))
     return sets, truth, sets[np.arange(len(sets)), truth], sets.sum(1)

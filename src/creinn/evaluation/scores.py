@@ -1,35 +1,25 @@
-"""Log loss, Brier score, calibration error and confusion matrix."""
+"""Scores of distributions ``(samples, classes)`` for true classes ``(samples,)``."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from creinn.evaluation.checks import Numbers, as_distributions, as_labels
+from creinn.evaluation.checks import Classes, Numbers, as_distributions, as_labels
 
 _BINS = 15  # as in Guo et al. (2017)
 
 
 class Reliability(NamedTuple):
-    """Predictions in bins of the probability of the predicted class.
-
-    A bin contains its upper edge, but not its lower edge. Means are NaN for empty bins.
-    """
+    """Bins ``(lower, upper]`` of the probability of the predicted class; NaN if they are empty."""
 
     edges: Numbers
-    rows: npt.NDArray[np.int64]
+    rows: Classes
     confidence: Numbers
     accuracy: Numbers
 
 
 def log_loss(probabilities: Any, labels: Any) -> float:
-    r"""Compute the mean of :math:`-\ln p_y`.
-
-    Probabilities are clipped to at least 2.2e-16, so the loss of a sample is at most 36.04.
-
-    Args:
-        probabilities: Distributions ``(samples, classes)``.
-        labels: True classes ``(samples,)``.
+    r"""Compute the mean of :math:`-\ln p_y`, with :math:`p_y` of at least 2.2e-16.
 
     Example:
         >>> round(log_loss([[0.5, 0.5], [0.25, 0.75]], [0, 0]), 4)  # (ln 2 + ln 4) / 2
@@ -41,9 +31,7 @@ def log_loss(probabilities: Any, labels: Any) -> float:
 
 
 def brier(probabilities: Any, labels: Any) -> float:
-    r"""Compute the Brier score, the mean of :math:`\sum_k (p_k - [k = y])^2`.
-
-    The score is between 0 and 2. The arguments are those of :func:`log_loss`.
+    r"""Compute the Brier score, the mean of :math:`\sum_k (p_k - [k = y])^2`, in [0, 2].
 
     Example:
         >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 0])  # (0.25 + 0.25 + 0.5625 + 0.5625) / 2
@@ -58,11 +46,7 @@ def reliability(
 ) -> Reliability:
     """Compute the accuracy in bins of the probability of the predicted class.
 
-    Args:
-        probabilities: Distributions ``(samples, classes)``.
-        labels: True classes ``(samples,)``.
-        bins: Number of bins of equal width.
-        predicted: Predicted classes; by default the most probable ones.
+    There are ``bins`` of equal width. By default, the most probable classes are ``predicted``.
 
     Example:
         >>> p = [[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
@@ -79,7 +63,7 @@ def reliability(
     index = np.digitize(confidence, edges[1:-1], right=True)
     count = np.bincount(index, minlength=bins)
 
-    def mean(values: npt.NDArray[Any]) -> Numbers:
+    def mean(values: np.ndarray) -> Numbers:
         total = np.bincount(index, weights=values, minlength=bins)
         return np.divide(total, count, out=np.full(bins, np.nan), where=count > 0)
 
@@ -91,18 +75,18 @@ def expected_calibration_error(
 ) -> float:
     """Compute the expected calibration error of Guo et al. (2017).
 
-    This is the mean of ``|accuracy - confidence|`` of the bins in :func:`reliability`, weighted by
-    the number of samples.
+    This is the mean of ``|accuracy - confidence|`` over the samples, by :func:`reliability`.
 
     Example:
         >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1])
         0.16666666666666666
     """
-    _, rows, confidence, accuracy = reliability(probabilities, labels, bins, predicted)
-    return float(np.nansum(rows * np.abs(accuracy - confidence)) / rows.sum())
+    found = reliability(probabilities, labels, bins, predicted)
+    gap = np.abs(found.accuracy - found.confidence)
+    return float(np.nansum(found.rows * gap) / found.rows.sum())
 
 
-def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
+def confusion(predicted: Any, labels: Any, classes: int) -> Classes:
     """Compute the confusion matrix with a row per true class.
 
     Example:
@@ -115,6 +99,6 @@ def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64
     return counts.reshape(classes, classes)
 
 
-def _checked(probabilities: Any, labels: Any) -> tuple[Numbers, npt.NDArray[np.int64]]:
+def _checked(probabilities: Any, labels: Any) -> tuple[Numbers, Classes]:
     p = as_distributions(probabilities)
     return p, as_labels(labels, p.shape[1], len(p))

@@ -1,7 +1,7 @@
 """All metrics of a prediction, by name.
 
 A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and
-``total``. Metrics of the uncertainties are dictionaries with the keys of :data:`MEASURES`.
+``total``.
 """
 
 from typing import Any
@@ -10,30 +10,36 @@ import numpy as np
 
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.margin import UNITS
-from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
 from creinn.evaluation.label_sets import SetCoverage, SetDecisions, set_coverage, set_decisions
 from creinn.evaluation.scores import brier, expected_calibration_error, log_loss
+from creinn.evaluation.uncertainty import (
+    AccuracyRejection,
+    OODDetection,
+    RelativeIncrease,
+    accuracy_rejection,
+    ood_detection,
+    relative_increase,
+)
 
 MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
 """Uncertainties, and their names in tables."""
-_RESOLUTION = 1e-6  # smaller uncertainties are rounding errors; ratios treat them as 0
+_RESOLUTION = 1e-6  # smaller uncertainties are rounding errors
 
 
 def quality(prediction: Any, labels: Any) -> dict[str, float]:
     """Compute the accuracy, log loss, Brier score and expected calibration error."""
-    p, predicted = as_numpy(prediction.probabilities), as_numpy(prediction.label)
-    truth = as_numpy(labels)
+    p, label, truth = map(as_numpy, (prediction.probabilities, prediction.label, labels))
     return {
-        "accuracy": float((predicted == truth).mean()),
+        "accuracy": float((label == truth).mean()),
         "log_loss": log_loss(p, truth),
         "brier": brier(p, truth),
-        "expected_calibration_error": expected_calibration_error(p, truth, predicted=predicted),
+        "expected_calibration_error": expected_calibration_error(p, truth, predicted=label),
     }
 
 
 def uncertainties(prediction: Any) -> dict[str, Numbers]:
-    """Return the uncertainties as arrays, with one number for each row."""
+    """Return the uncertainties of each row as arrays."""
     return {name: as_numpy(getattr(prediction, name)) for name in MEASURES}
 
 
@@ -45,27 +51,27 @@ def means(prediction: Any) -> dict[str, float]:
     return found
 
 
-def rejection(prediction: Any, labels: Any) -> dict[str, uncertainty.AccuracyRejection]:
+def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
     """Compute the accuracy-rejection curve of each uncertainty."""
     correct = as_numpy(prediction.label) == as_numpy(labels)
-    scores = uncertainties(prediction).items()
-    return {name: uncertainty.accuracy_rejection(values, correct) for name, values in scores}
+    scores = uncertainties(prediction)
+    return {name: accuracy_rejection(scores[name], correct) for name in MEASURES}
 
 
-def detection(inside: Any, outside: Any) -> dict[str, uncertainty.OODDetection]:
+def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
     """Compute how well each uncertainty detects the rows of ``outside``."""
     known, foreign = uncertainties(inside), uncertainties(outside)
-    return {name: uncertainty.ood_detection(known[name], foreign[name]) for name in MEASURES}
+    return {name: ood_detection(known[name], foreign[name]) for name in MEASURES}
 
 
-def increase(prediction: Any, base: Any) -> dict[str, uncertainty.RelativeIncrease | None]:
+def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
     """Compute the increase of each uncertainty, or ``None`` if ``base`` is 0 for all rows."""
-    shifted, known = uncertainties(prediction), uncertainties(base)
-    known = {name: np.where(values < _RESOLUTION, 0, values) for name, values in known.items()}
-    return {
-        name: uncertainty.relative_increase(shifted[name], values) if values.any() else None
-        for name, values in known.items()
-    }
+    found: dict[str, RelativeIncrease | None] = {}
+    shifted = uncertainties(prediction)
+    for name, values in uncertainties(base).items():
+        known = np.where(values < _RESOLUTION, 0, values)
+        found[name] = relative_increase(shifted[name], known) if known.any() else None
+    return found
 
 
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
@@ -83,13 +89,13 @@ def set_size(prediction: Any, rule: str) -> float | None:
 
 
 def has_conformal_sets(prediction: Any) -> bool:
-    """Return whether the model is calibrated for sets of classes, without groups of rows."""
+    """Return whether there is a calibration for sets of classes, without groups of rows."""
     conformal = getattr(prediction, "conformal", None)
     return conformal is not None and conformal.score not in UNITS and conformal.by != "groups"
 
 
 def accepted(prediction: Any) -> Any:
-    """Return which rows are accepted, or ``None`` without a limit for rows without groups."""
+    """Return a mask of the accepted rows, or ``None`` without a limit for all groups."""
     abstention = getattr(prediction, "abstention", None)
     if abstention is None or abstention.groups is not None:
         return None
@@ -97,5 +103,5 @@ def accepted(prediction: Any) -> Any:
 
 
 def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:
-    """Compute the coverage of the conformal sets, by default at the calibrated coverage."""
+    """Compute the coverage of the conformal sets, by default at the calibrated one."""
     return set_coverage(prediction.classes("conformal", nominal), labels)

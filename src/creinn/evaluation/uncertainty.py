@@ -1,19 +1,15 @@
-r"""Metrics of uncertainty scores, as in Wang et al. (2025).
-
-A score is higher if the prediction is less certain.
-"""
+"""Metrics of uncertainty scores, as in Wang et al. (2025)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, require
 
 
 class AccuracyRejection(NamedTuple):
-    """Accuracy of the remaining samples as a function of the rejected share."""
+    """Accuracy of the remaining samples by the rejected share."""
 
     rejection: Numbers
     accuracy: Numbers
@@ -25,7 +21,7 @@ class AccuracyRejection(NamedTuple):
 
 
 class OODDetection(NamedTuple):
-    """Result of :func:`ood_detection`; for a constant score, ``auprc`` is ``base_rate``."""
+    """Result of :func:`ood_detection`."""
 
     auroc: float
     auprc: float
@@ -41,16 +37,12 @@ class RelativeIncrease(NamedTuple):
 
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
-    r"""Compute the accuracy if the most uncertain samples are rejected first.
+    r"""Compute the share of correct samples if the most uncertain ones are rejected first.
 
-    The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. For equal
-    scores, it is the expected value for a random order: if :math:`m` samples remain from a tie of
-    :math:`g` samples with :math:`c` correct ones, and :math:`C` correct samples have lower scores,
-    the accuracy is :math:`(C + m\, c / g) / k`.
-
-    Args:
-        score: Uncertainty scores ``(samples,)``.
-        correct: Boolean mask of the correct predictions.
+    The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. Ties have
+    the expected value for a random order: if :math:`m` samples remain from a tie of :math:`g`
+    samples with :math:`c` correct ones, and :math:`C` correct samples have lower scores, the
+    accuracy is :math:`(C + m\, c / g) / k`.
 
     Example:
         >>> curve = accuracy_rejection([0.1, 0.4, 0.9], [True, True, False])
@@ -67,7 +59,7 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
 
 
 def auarc(score: Any, correct: Any) -> float:
-    """Compute the area under the curve of :func:`accuracy_rejection`.
+    """Compute the area under :func:`accuracy_rejection`.
 
     Example:
         >>> auarc([0.1, 0.9], [True, False])
@@ -79,8 +71,6 @@ def auarc(score: Any, correct: Any) -> float:
 def aurc(score: Any, correct: Any) -> float:
     """Compute the area under the risk-coverage curve, which is 1 - AUARC.
 
-    The risk is the share of errors among the remaining samples.
-
     Example:
         >>> aurc([0.1, 0.9], [True, False])
         0.25
@@ -91,8 +81,8 @@ def aurc(score: Any, correct: Any) -> float:
 def augrc(score: Any, correct: Any) -> float:
     """Compute the area under the generalized risk-coverage curve.
 
-    The generalized risk is the number of errors among the remaining samples, divided by the number
-    of all samples; Traub et al. (2024).
+    The risk is the number of errors among the remaining samples, divided by the number of all
+    samples; Traub et al. (2024).
 
     Example:
         >>> augrc([0.1, 0.9], [True, False])
@@ -112,13 +102,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Compute a percentile bootstrap interval of a metric.
 
-    Args:
-        metric: Function of the samples, for example :func:`auarc`.
-        *samples: Arguments of the metric, each with shape ``(samples,)``.
-        paired: Whether all arguments describe the same samples.
-        confidence: Confidence level of the interval.
-        resamples: Number of bootstrap samples.
-        seed: Seed of the bootstrap samples.
+    The samples are the arguments of the metric, each with shape ``(samples,)``. If they are
+    ``paired``, the same rows are drawn from all of them.
 
     Example:
         >>> score, correct = [0.1, 0.2, 0.8, 0.9], [True, True, True, False]
@@ -140,17 +125,12 @@ def bootstrap_interval(
 
 
 def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
-    r"""Compute the AUROC and AUPRC of the detection of out-of-distribution samples.
+    r"""Compute the AUROC, AUPRC and FPR95 of the detection of out-of-distribution samples.
 
     The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
-    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t`, where the
-    thresholds :math:`t` are the distinct scores. For ``fpr95``, the samples with the highest scores
-    are detected until at least 95 % of the out-of-distribution samples are among them; for equal
-    scores, it is the expected value for a random order.
-
-    Args:
-        id_score: Scores of the in-distribution samples.
-        ood_score: Scores of the out-of-distribution samples.
+    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the scores
+    :math:`t`. The FPR95 is the share of in-distribution samples that are detected with at least
+    95 % of the others; ties have the expected value for a random order.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
@@ -177,34 +157,31 @@ def _fpr95(inside: Numbers, outside: Numbers) -> float:
 
 
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
-    r"""Compute the mean ratio of the uncertainties of shifted and unshifted samples.
+    r"""Compute the mean of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
 
-    The ratio is :math:`U_\mathrm{test} / U_\mathrm{base}`, see Eq. (Relative increase).
-
-    Args:
-        test: Uncertainties of the shifted samples, of any shape.
-        base: Uncertainties without the shift. Samples with a base of 0 are excluded.
+    The uncertainties with and without a shift have the same shape. Samples with a base of 0 are
+    excluded.
 
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])
         RelativeIncrease(mean=2.5, excluded=1)
     """
     shifted, unshifted = as_numbers(test, "test"), as_numbers(base, "base")
-    for name, values in (("test", shifted), ("base", unshifted)):
-        require(values >= 0, values, f"{name} must be >= 0", "Pass uncertainties.")
+    require(shifted >= 0, shifted, "test must be >= 0", "Pass uncertainties.")
+    require(unshifted >= 0, unshifted, "base must be >= 0", "Pass uncertainties.")
     _check_shapes(test=shifted, base=unshifted)
     defined = unshifted > 0
     if not defined.any():
-        raise ValueError("The ratio is not defined, because base is 0 for all samples.")
-    least = unshifted[defined].min()
+        raise ValueError("The ratio needs a positive base, got 0 for all samples.")
     with np.errstate(over="ignore"):
         mean = float((shifted[defined] / unshifted[defined]).mean())
     if not np.isfinite(mean):
+        least = unshifted[defined].min()
         raise ValueError(f"The ratios overflow, because base is {least:g}. Set such values to 0.")
     return RelativeIncrease(mean, int((~defined).sum()))
 
 
-def _check_shapes(**arrays: npt.NDArray[Any]) -> None:
+def _check_shapes(**arrays: np.ndarray) -> None:
     shapes = [array.shape for array in arrays.values()]
     if shapes[0] != shapes[1]:
         raise ValueError(f"{' and '.join(arrays)} must have the same shape, got {shapes}.")
