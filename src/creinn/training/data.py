@@ -319,7 +319,8 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
     if world_size() == 1:  # the order of the sampler, without a list
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     else:
-        sampler: Any = DistributedSampler(range(rows), world_size(), rank(), seed=seed)  # type: ignore
+        indices: Any = range(rows)
+        sampler = DistributedSampler(indices, world_size(), rank(), seed=seed)
         order = torch.tensor(list(sampler))
     batches = list(order.split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
