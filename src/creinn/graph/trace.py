@@ -1,11 +1,10 @@
 """Tracing of a network as a graph of known layers and functions.
 
-The graph is valid for all inputs and in both modes. In-place operations are replaced by ordinary
-operations. A :class:`GraphError` is raised if this would change the result.
+The graph is valid for all inputs in both modes. In-place operations become ordinary operations,
+unless this would change the result.
 
-``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__`` in the whole process, which is not
-safe if modules are used in other threads. :class:`GraphTracer` sets the ``forward`` attribute of
-the modules of a copy instead.
+``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is not safe with several
+threads. :class:`GraphTracer` sets ``forward`` on the modules of a copy instead.
 """
 
 import copy
@@ -29,17 +28,17 @@ from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 from creinn.nn.registry import INTERVAL_FAMILIES, family_of
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
-_VIEWS = {  # functions and layers with a result that can share memory with the argument
+_VIEWS = {  # functions and layers with results that can share memory with the input
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
 }
 
 
 class Traced(NamedTuple):
-    """A graph with one input and one output that calls layers by path, and known functions.
+    """A graph of layers and known functions, with one input and one output.
 
-    ``layers`` are the called layers in the order of the network, a shared one under all its paths.
-    ``outputs`` are the nodes of the last outputs of modules, under their first path.
+    ``layers`` contains the called layers in the order of the network, under all their paths.
+    ``outputs`` contains the node of the last output of each module, under its first path.
     """
 
     graph: fx.Graph
@@ -47,44 +46,33 @@ class Traced(NamedTuple):
     outputs: Mapping[str, fx.Node] = MappingProxyType({})
 
     def layer(self, node: fx.Node) -> torch.nn.Module | None:
-        """Return the layer that is called by a node, or ``None``."""
+        """Return the layer that a node calls, or ``None``."""
         return self.layers[str(node.target)] if node.op == "call_module" else None
 
     def module(self, class_name: str = "GraphModule") -> fx.GraphModule:
-        """Return a module of the graph with the layers by path, in the same order."""
+        """Return a module with the layers in the same order."""
         module = fx.GraphModule(self.layers, self.graph, class_name)
-        for name, _ in list(module.named_children()):
-            delattr(module, name)
+        module._modules.clear()
         for path, layer in self.layers.items():
             module.add_submodule(path, layer)
         return module
 
 
 def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
-    """Trace a copy of a network with layers of the given families.
+    """Trace a network with layers of the given families, which is not changed.
 
     Raises:
-        GraphError: If the forward pass calls something that is not a known layer or function.
+        GraphError: If the forward pass calls an unknown layer or function.
     """
     try:
-        duplicate = copy.deepcopy(network)
+        network_copy = copy.deepcopy(network)
     except Exception as error:
         raise GraphError(f"{type(network).__name__} cannot be copied: {error}") from error
-    recorded = []
-    for mode in (True, False):
-        for module in duplicate.modules():
-            module.training = mode
-        tracer = _StrictTracer(duplicate, families)
-        with _ParameterGuard(duplicate):
-            recorded.append(tracer.trace(torch.nn.Sequential(duplicate)))
-    training, evaluation = recorded
+    graph, evaluation = (_record(network_copy, families, mode) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
-    _check_inplace(list(training.nodes), layers)
-    added = _join_modes(training, evaluation, layers)
-    graph = fx.Graph(tracer_cls=GraphTracer)
-    nodes: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(training, nodes))
-    outputs = {path: node for old, node in nodes.items() for path in old.meta.get("outputs", ())}
+    _check_inplace(list(graph.nodes), layers)
+    added = _join_modes(graph, evaluation, layers)
+    outputs = {path: node for node in graph.nodes for path in node.meta.get("outputs", ())}
     for node in graph.nodes:
         node.meta.clear()
     graph.lint()
@@ -98,23 +86,26 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
 # Recording of a forward pass.
 
 
+def _record(network: torch.nn.Module, families: Collection[str], mode: bool) -> fx.Graph:
+    for module in network.modules():
+        module.training = mode
+    with _ParameterGuard(network):
+        return _StrictTracer(network, families).trace(torch.nn.Sequential(network))
+
+
 class GraphTracer(fx.Tracer):
     """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
 
-    def trace(
-        self,
-        root: torch.nn.Module | Callable[..., Any],
-        concrete_args: dict[str, Any] | None = None,
-    ) -> fx.Graph:
-        """Record the forward pass of ``root``."""
-        assert isinstance(root, torch.nn.Module)
-        self.root, self.graph = root, fx.Graph(tracer_cls=type(self))
+    def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
+        """Record the forward pass of a module."""
+        self.root, self.graph = root, fx.Graph(tracer_cls=GraphTracer)
         self.submodule_paths = {module: path for path, module in root.named_modules()}
         self.tensor_attrs: dict[Any, str] = {}
         modules = [m for m in root.modules() if not isinstance(m, torch.jit.ScriptModule)][1:]
         own = {module: vars(module).get("forward") for module in modules}
         for module in modules:
-            vars(module)["forward"] = functools.partial(self._call, module, module.forward)
+            call = functools.partial(self._call, module, module.forward)
+            vars(module)["forward"] = call
         try:
             output = root.forward(self.create_proxy("placeholder", "x", (), {}))
             self.create_node("output", "output", (self.create_arg(output),), {})
@@ -134,9 +125,8 @@ class _StrictTracer(GraphTracer):
 
     def __init__(self, network: torch.nn.Module, families: Collection[str]) -> None:
         super().__init__()
-        self.refused = {
-            module: checks.why_refused(module, families) for module in network.modules()
-        }
+        modules = network.modules()
+        self.refused = {module: checks.why_refused(module, families) for module in modules}
         self.kinds: dict[fx.Node, Kind] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -158,29 +148,27 @@ class _StrictTracer(GraphTracer):
         except GraphError:
             raise
         except Exception as error:
-            raise GraphError(f"{where}: its forward pass cannot be traced: {error}") from error
+            raise GraphError(f"{where}: it cannot be traced: {error}") from error
         if isinstance(output, fx.Proxy):
             output.node.meta.setdefault("outputs", []).append(path)
         return output
 
     def create_node(
-        self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
+        self, op: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
-        """Create a node that calls a layer or a function; ``meta`` marks in-place operations."""
+        """Create a node that calls a layer or a function."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
-            *known, gives = self._known(kind, target, args, kwargs)
+            *known, kind = self._known(op, target, args, kwargs)
         except ValueError as error:
             raise GraphError(f"{meta['where']}: {error}.") from error
         node = super().create_node(*known)
         node.meta.update(meta)
-        self.kinds[node] = gives
+        self.kinds[node] = kind
         return node
 
-    def _known(
-        self, op: str, target: Any, args: Any, kwargs: Any
-    ) -> tuple[str, Any, Any, Any, Kind]:
-        """Return the node to be recorded and its kind."""
+    def _known(self, op: str, target: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Return the arguments of the node to be recorded, and its kind."""
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
@@ -188,12 +176,11 @@ class _StrictTracer(GraphTracer):
         if op == "call_module":
             path, operands = _path(target), (*args, *kwargs.values())
             if len(operands) != 1 or not self._is_value(operands[0]):
-                raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
+                raise ValueError(f"the layer {path} takes one input, got {len(operands)}")
             return op, path, operands, {}, "value"
         if op == "output":
             if not self._is_value(args[0]):
-                found = _label(args[0])
-                raise ValueError(f"the network must return one tensor of logits, not {found}")
+                raise ValueError(f"the network must return logits, not {_label(args[0])}")
             return op, target, args, kwargs, "value"
         name = _name(op, target, args)
         args = args[:1] if target is getattr else args
@@ -210,28 +197,29 @@ class _StrictTracer(GraphTracer):
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
 
     def _where(self) -> str:
-        """Return the module of the current forward pass."""
+        """Return the module of the current forward pass, for messages."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
-        name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
+        name = getattr(kind, "__name__", "the network")
         return f"{_path(path)} ({name})" if _path(path) else name
 
 
 class _ParameterGuard(TorchFunctionMode):
-    """Mode in which a parameter raises an error if it is used, instead of being a constant."""
+    """Mode in which the use of a parameter outside of its layer raises an error."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
         self.paths = {parameter: path for path, parameter in network.named_parameters()}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for value in (*args, *(kwargs or {}).values()):
+        kwargs = kwargs or {}
+        for value in (*args, *kwargs.values()):
             if isinstance(value, torch.nn.Parameter) and value in self.paths:
                 raise ValueError(_used_directly(self.paths[value]))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _used_directly(path: str) -> str:
-    return f"the tensor {path!r} is used directly, outside of a known layer"
+    return f"the tensor {path!r} is used outside of a known layer"
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -248,11 +236,11 @@ class _Proxy(fx.Proxy):
 
 
 def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
-    """Return the name in this library of the function, method or attribute."""
+    """Return the name of a function, method or attribute in this library."""
     if target is getattr:
         if args[1] not in _ATTRIBUTES:
             known = ", ".join(_ATTRIBUTES)
-            raise ValueError(f"unknown attribute '.{args[1]}': the known ones are {known}")
+            raise ValueError(f"unknown attribute '.{args[1]}': expected {known}")
         return _ATTRIBUTES[args[1]]
     if op == "call_method":
         if target not in METHODS:
@@ -260,18 +248,18 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
         return METHODS[target]
     if target not in TARGETS:
         name = getattr(target, "__name__", repr(target))
-        where = getattr(target, "__module__", "?")
-        raise ValueError(f"unknown function '{where}.{name}': {checks.why_unknown(name)}")
+        full_name = f"{getattr(target, '__module__', '?')}.{name}"
+        raise ValueError(f"unknown function '{full_name}': {checks.why_unknown(name)}")
     return TARGETS[target]
 
 
 def _path(qualified: str) -> str:
-    """Return the path in the network, which is the first module of a ``Sequential``."""
+    """Convert a path in the ``Sequential`` to a path in the network."""
     return qualified.removeprefix("0").removeprefix(".")
 
 
 def _label(thing: Any) -> str:
-    """Return the name of the function of a node, or the type of any other object."""
+    """Return the name of a node and its function, or the type of another object."""
     if not isinstance(thing, fx.Node):
         return f"a {type(thing).__name__}"
     target = thing.meta["target"]
@@ -284,17 +272,17 @@ def _label(thing: Any) -> str:
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
 ) -> dict[str, torch.nn.Module]:
-    """Replace functional dropout that depends on the mode by layers, and return these by path."""
+    """Replace functional dropout that depends on the mode by layers, and return them by path."""
     dropouts = []
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
         if _action(node) != _action(other):
             raise GraphError(
                 f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} in "
-                f"training, {_label(other)} in eval mode. Only dropout can depend on it."
+                f"training, {_label(other)} in eval mode. Only dropout may depend on it."
             )
         if node.kwargs.get("training") != other.kwargs.get("training"):
             dropouts.append(node)
-    kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
+    kind: Any = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
     names = (f"functional_dropout_{index}" for index in itertools.count())
     free = (name for name in names if name not in layers)
     added = {}
@@ -308,7 +296,7 @@ def _join_modes(
 
 
 def _action(node: fx.Node) -> tuple[Any, ...]:
-    """Return the target and the arguments of a node except for the mode of dropout."""
+    """Return the target and the arguments of a node, without the mode of dropout."""
     kwargs = {name: value for name, value in node.kwargs.items() if name != "training"}
     return node.op, node.meta["target"], str(node.args), str(kwargs)
 
@@ -333,6 +321,6 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) 
         later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
         if any(memory[node] is memory[one] and one in later for one in nodes[:index]):
             raise GraphError(
-                f"{node.meta['where']}: {_label(node)} changes its input in place, and the input "
-                "is used again later. Use the ordinary operation, e.g. inplace=False."
+                f"{node.meta['where']}: {_label(node)} changes its input in place, but the input "
+                "is used again later. Use inplace=False."
             )
