@@ -1,16 +1,17 @@
 """Folded layers: affine interval layers with the batch norm and the ReLU after them.
 
-In eval mode a batch norm is affine in the center and in the radius, so that it is multiplied into
-the rows of the weights. The center and the radius are one tensor between the layers.
+In eval mode a batch norm is affine in the center and in the radius, so its scale is a factor of the
+weights. The center and the radius are one tensor between the layers.
 
-The library :mod:`creinn.native` computes a convolution in one or two dimensions with symmetric zero
-padding and full radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an
-interval ``>= 0`` in float32 on the CPU, and the output has more than one pixel. Otherwise torch
-computes the layer. The choice depends on the layer, the shapes and the processor only. The library
-also computes a sum after the layer, and its ReLU. It stores the intervals as bounds.
+:mod:`creinn.native` computes a convolution in one or two dimensions with symmetric zero padding and
+full radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an interval
+``>= 0`` in float32 on the CPU, and the output has several pixels. Otherwise torch computes it. The
+choice depends on the layer, the shapes and the processor only. The library also computes a sum
+after the layer and its ReLU. It stores intervals as bounds.
 """
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -26,13 +27,13 @@ from creinn.nn.affine import one_pixel
 from creinn.nn.relative import valid_relative_radius
 from creinn.numerics import relu_, valid_radius, widen
 
-NARROW = 1e-3  # relative radii below this number lose digits in the difference of the bounds
+NARROW = 1e-3  # smaller relative radii lose digits in the difference of the bounds
 
 
 class FoldedLayer(torch.nn.Module):
-    """An affine interval layer with an optional batch norm and ReLU after it.
+    """An affine interval layer with an optional batch norm and ReLU.
 
-    ``general`` contains the original layers, for inputs that the folded form does not support.
+    ``general`` contains the original layers, for other inputs than those of the folded form.
     """
 
     def __init__(self, layer: Any, norm: Any, relu: bool, general: Any) -> None:
@@ -48,11 +49,11 @@ class FoldedLayer(torch.nn.Module):
             self._fold(layer, scale, bias)
 
     def _fold(self, layer: Any, scale: Tensor, bias: Tensor) -> None:
-        """Store the weights, given the scale and the bias ``(2, O)`` of center and radius."""
+        """Store the weights; ``scale`` and ``bias`` are ``(2, O)``."""
         raise NotImplementedError
 
     def _product(self, x: Interval) -> Tensor:
-        """Return the center and the radius ``(N, 2, O, ...)`` after the norm, in new memory."""
+        """Return the center and the radius ``(N, 2, O, ...)`` in new memory."""
         raise NotImplementedError
 
     def forward(self, x: Interval) -> Interval:
@@ -66,16 +67,16 @@ class FoldedLayer(torch.nn.Module):
 
 
 class FoldedRelative(FoldedLayer):
-    """A layer with relative radii; it uses two products for all inputs."""
+    """A layer with relative radii, with two products."""
 
     relative_radius: Tensor
 
     def _fold(self, layer: Any, scale: Tensor, bias: Tensor) -> None:
-        weights = torch.stack((widen(layer.weight), widen(layer.weight).abs()))
+        center = widen(layer.weight)
+        weights = torch.stack((center, center.abs()))
         weights = weights * scale.view(*scale.shape, *(1,) * (self._ndim - 1))
-        self.center, self.radius = (
-            Product(layer, w, b).to(layer.weight) for w, b in zip(weights, bias, strict=True)
-        )
+        self.center = Product(layer, weights[0], bias[0]).to(layer.weight)
+        self.radius = Product(layer, weights[1], bias[1]).to(layer.weight)
         relative = valid_relative_radius(layer.relative_radius).clone()
         self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
 
@@ -97,11 +98,11 @@ class FoldedFull(FoldedLayer):
         self, layer: Any, center: Tensor, radius: Tensor, scale: Tensor, bias: Tensor
     ) -> "Product":
         weight = nonnegative_weight(widen(center), widen(radius), self.groups)
-        scale, bias = (by_group(t[0], t[1], self.groups) for t in (scale, bias))
+        scale, bias = by_group(*scale, self.groups), by_group(*bias, self.groups)
         return Product(layer, weight * scale.view(-1, *(1,) * (self._ndim - 1)), bias)
 
     def _takes(self, x: Interval) -> bool:
-        return x.ndim == self._ndim and (x.is_point or x.nonnegative)
+        return super()._takes(x) and (x.is_point or x.nonnegative)
 
     def _product(self, x: Interval) -> Tensor:
         if x.is_point:
@@ -125,7 +126,7 @@ class FoldedFull(FoldedLayer):
 class NativeFull(FoldedFull):
     """A layer with full radii that uses the library for intervals ``>= 0``.
 
-    The block weight of :class:`FoldedFull` is computed when another input first needs it.
+    The block weight of :class:`FoldedFull` is computed when it is first needed.
     """
 
     pairs: Tensor
@@ -148,9 +149,9 @@ class NativeFull(FoldedFull):
         self.block, self._layer = None, _options_of(layer)
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
-        """Apply the layer to a batch of intervals, and add a residual and a ReLU if given."""
+        """Apply the layer to a batch of intervals, and optionally add a residual before a ReLU."""
         if torch.compiler.is_compiling():
-            raise RuntimeError("Layers of creinn.native have no graph. Compile with native=False.")
+            raise RuntimeError("creinn.native has no graph. Compile with native=False.")
         if not self._fits(x):
             y = self._by_torch(x)
         elif residual is None or self._can_add(residual, x):
@@ -163,26 +164,25 @@ class NativeFull(FoldedFull):
         """Return whether the library supports the input."""
         if x.is_point or not x.nonnegative or x.ndim != self._ndim or x._any.numel() == 0:
             return False
-        height, width = self._shape(x)[3:]
-        return height * width > 1 and _is_supported(x._any) and _is_supported(self.norm)
+        pixels = math.prod(self._shape(x)[2:])
+        return pixels > 1 and _is_supported(x._any) and _is_supported(self.norm)
 
     def _can_add(self, residual: Any, x: Interval) -> bool:
-        if not isinstance(residual, Interval) or residual.is_point or residual.ndim != x.ndim:
+        if not isinstance(residual, Interval) or residual.is_point:
             return False
-        shape = (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:])
-        return _is_supported(residual._any) and shape == self._shape(x)
+        return _is_supported(residual._any) and residual.shape == self._shape(x)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
-        """Return the shape of the output with two image dimensions."""
-        height, width = (1, 1, *x.shape[2:])[-2:]
-        return len(x), 2, len(self.norm), *self.window.size((height, width))
+        """Return the shape of the output."""
+        height, width = (1, *x.shape[2:])[-2:]
+        return len(x), len(self.norm), *self.window.size((height, width))[4 - x.ndim :]
 
     def _by_library(self, x: Interval, residual: Interval | None, relu: bool) -> Interval:
-        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # the image dimensions that are missing
-        bounds = bounds.reshape(*bounds.shape[:3], *missing, *bounds.shape[3:])
-        others = None if residual is None else residual.bounds.reshape(self._shape(x))
-        y = native.product(bounds, self.pairs, self.norm, self.window, others, self.magnitude, relu)
-        return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
+        bounds, added = x.bounds, None if residual is None else residual.bounds
+        if x.ndim == 3:  # the library needs two image dimensions
+            bounds, added = bounds.unsqueeze(3), None if added is None else added.unsqueeze(3)
+        y = native.product(bounds, self.pairs, self.norm, self.window, added, self.magnitude, relu)
+        return Interval._of_bounds(y.squeeze(3) if x.ndim == 3 else y, relu)
 
     def _by_torch(self, x: Interval) -> Interval:
         if not self._takes(x):
@@ -194,7 +194,7 @@ class NativeFull(FoldedFull):
         return super().forward(x)
 
     def _bounds_of_points(self, x: Tensor) -> Interval:
-        """Return the output after the ReLU as bounds, for a layer of the library after it."""
+        """Return the output after the ReLU as bounds, for the library."""
         center, radius = self._of_points(x)
         if self.magnitude:
             radius.abs_()
@@ -218,9 +218,9 @@ class NativeFull(FoldedFull):
 
 
 class Product(torch.nn.Module):
-    """A product with the options of ``layer``; a matrix product if the first images give one pixel.
+    """A linear layer or convolution, which is a matrix product if the output has one pixel.
 
-    Only the first image size is prepared.
+    This is prepared for the first image size only.
     """
 
     cropped: Tensor
