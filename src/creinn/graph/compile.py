@@ -1,8 +1,7 @@
 """Compilation of a CreINN or an Ensemble for faster or rigorous inference.
 
-The result has the same interface. Its networks are folded, or evaluated with outward rounding. An
-ordinary network is not folded if it is not a graph of known layers, or if its logits layer was
-given by name.
+The networks are folded, or evaluated with outward rounding. An ordinary network is not folded if it
+is not a graph of known layers, or if its logits layer is given by name.
 """
 
 import copy
@@ -39,13 +38,13 @@ def compile(
 ) -> "Compiled | RigorousModel":
     """Compile a trained model for inference.
 
-    The model is not changed. The bounds are those of the model in eval mode up to rounding. The
-    result can be moved to a device or a dtype, but it cannot be trained or saved. With
-    ``native=False`` it can be exported with ``torch.export``.
+    The bounds are those of the model in eval mode up to rounding. The result can be moved to a
+    device or a dtype, but it cannot be trained or saved. With ``native=False`` it can be exported
+    with ``torch.export``.
 
     Args:
-        model: A trained CreINN, or an ensemble of them.
-        example: An example of the inputs, to prepare the convolutions for the size of the images.
+        model: A trained model, which is not changed.
+        example: An example of the inputs, to prepare for the size of the images.
         memory_format: The memory format of the images and of the weights of 2d convolutions.
         torch_compile: Whether to use ``torch.compile``, which requires a compiler.
         native: Whether to use :mod:`creinn.native` if it is available, without ``torch_compile``.
@@ -65,7 +64,7 @@ def compile(
     if not isinstance(model, CreINN | Ensemble):
         raise TypeError(f"compile expects a CreINN or an Ensemble, got {type(model).__name__}.")
     if rigorous and torch_compile:
-        raise ValueError("Choose rigorous or torch_compile; they cannot be combined.")
+        raise ValueError("Choose either rigorous or torch_compile.")
     if rigorous:
         return RigorousModel(model)
     compiled = Compiled(model, native and not torch_compile, memory_format=memory_format)
@@ -79,12 +78,9 @@ def compile(
 
 
 def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None":
-    """Compile a model for the compile cache, or return ``None`` if it cannot be compiled.
-
-    A subclass is not compiled, because it may compute something else.
-    """
-    classifiers = [part for part in model.modules() if isinstance(part, CredalClassifier)]
-    if any(type(part) not in (CreINN, Ensemble) for part in classifiers):
+    """Compile a model for the compile cache, or return ``None`` if it cannot be compiled."""
+    kinds = {type(part) for part in model.modules() if isinstance(part, CredalClassifier)}
+    if not kinds <= {CreINN, Ensemble}:  # a subclass may compute something else
         return None
     try:
         return Compiled(model, must_fold=True)
@@ -102,13 +98,13 @@ class InferenceModel(CredalClassifier):
         self.calibration = copy.deepcopy(model.calibration)
         if not model.calibration_is_current:
             self.calibration.reset()
-        self.calibration.fitted_on.parts = {}  # the weights of the copy do not change
+        self.calibration.fitted_on.parts = {}  # the weights do not change
         self.num_classes, self.class_names = model.num_classes, model.class_names
 
     def train(self, mode: bool = True) -> Any:
-        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
+        """Raise a ``ValueError`` if ``mode`` is true."""
         if mode:
-            raise ValueError("A compiled model cannot be trained. Train the original model.")
+            raise ValueError("A compiled model cannot be trained. Train the original.")
         return super().train(False)
 
 
@@ -132,9 +128,9 @@ class Compiled(InferenceModel):
             self.model = _folded_copy(model, native, must_fold)
         for part in self.model.modules():
             if isinstance(part, FittedOn):
-                part.parts = {}  # the weights of the copy do not change
-        for member in _members(self.model):
-            member.is_checked = True  # a folded network cannot be inspected
+                part.parts = {}
+            elif isinstance(part, CreINN):
+                part.is_checked = True  # a folded network cannot be inspected
         self.memory_format = memory_format
         for weight in self.parameters():
             if weight.ndim == 4:
@@ -158,35 +154,38 @@ def _members(model: torch.nn.Module) -> list[CreINN]:
 
 def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
     """Return a copy with folded networks; the norm of an interval network is folded too."""
-    instead: dict[int, torch.nn.Module] = {}  # replacements of parts in the copy
+    replacements: dict[int, torch.nn.Module] = {}  # of the parts with these ids
     for member in _members(model):
         try:
-            instead[id(member.network)] = _folded(member, native)
+            replacements[id(member.network)] = _folded(member, native)
         except GraphError:
             if must_fold or (member.is_interval and member.logits_layer is None):
                 raise
             continue
         if member.is_interval:
-            instead[id(member.norm)] = torch.nn.Identity()
+            replacements[id(member.norm)] = torch.nn.Identity()
         if not member.temperature.is_on:
-            instead[id(member.temperature)] = torch.nn.Identity()
-    return copy.deepcopy(model, instead)
+            replacements[id(member.temperature)] = torch.nn.Identity()
+    return copy.deepcopy(model, replacements)
 
 
 def _folded(member: CreINN, native: bool) -> torch.nn.Module:
     if member.logits_layer is not None:
-        raise GraphError("The network is not folded, because its logits layer is given by name.")
+        raise GraphError("A network with logits_layer is not folded.")
     parts = [member.network, member.norm] if member.is_interval else [member.network]
     return fold(torch.nn.Sequential(*parts), _feature_layers(member), native)
 
 
 def _feature_layers(member: CreINN) -> list[str | torch.nn.Module]:
     """Return the feature layers in a ``Sequential`` that starts with the network."""
-    places = member.feature_layers or () if member.distance_radius is not None else ()
-    head: Any = None
-    if HEAD in places:
-        head = find_logits_layer(member.network, member.logits_layer)
-    return [head if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
+    if member.distance_radius is None:
+        return []
+    return [
+        find_logits_layer(member.network, member.logits_layer)
+        if path == HEAD
+        else f"0.{path.removesuffix(TOKENS)}"
+        for path in member.feature_layers or ()
+    ]
 
 
 # Networks with outward rounding.
@@ -200,8 +199,8 @@ class RigorousModel(InferenceModel):
         members: Any = model.members if isinstance(model, Ensemble) else [model]
         self._members = [RigorousMember(member) for member in members]
         self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
-        like = next(model.parameters())
-        self.like = torch.nn.Parameter(like.new_empty(0), requires_grad=False)  # dtype and device
+        like = next(model.parameters()).new_empty(0)
+        self.like = torch.nn.Parameter(like, requires_grad=False)  # for the dtype
         self.eval()
 
     @torch.no_grad()
@@ -223,7 +222,7 @@ class RigorousModel(InferenceModel):
         return CredalSet._wrap(lower, upper, labels[0] if len(labels) == 1 else None)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("A rigorous model cannot be moved or cast. Compile the model again.")
+        raise TypeError("A rigorous model cannot be moved or cast. Compile again.")
 
 
 class RigorousMember:
@@ -236,24 +235,24 @@ class RigorousMember:
         traced = trace(network, known_families())
         output = traced.graph.output_node()
         logits = output.args[0] if path is None else find_node(f"0.{path}", network, traced)
-        outputs = [find_node(place, network, traced) for place in _feature_layers(self.model)]
+        outputs = [find_node(layer, network, traced) for layer in _feature_layers(self.model)]
         output.args = ((*outputs, logits),)
         self.evaluation = exact.Evaluation(traced.module().eval())
 
     def logits(self, x: Interval) -> tuple[list[Any], Interval]:
-        """Return the outputs of the feature layers, and the logits after the norm."""
+        """Return the outputs of the feature layers, and the scaled logits."""
         *outputs, logits = self.evaluation.run(x)
         logits = exact.apply_layer(self.model.norm, as_logits(logits, self.model.num_logits))
         temperature = self.model.temperature
         return outputs, exact.outward(logits / temperature.value) if temperature.is_on else logits
 
     def __call__(self, x: Interval) -> tuple[exact.Bounds, Tensor | None]:
-        """Return bounds of the probabilities, and the label if they do not define it."""
+        """Return bounds of the probabilities, and the label with a distance."""
         (outputs, logits), radius = self.logits(x), self.model.distance_radius
         bounds = exact.probability_bounds(logits)
         if radius is None:
             return bounds, None
-        tokens = [place.endswith(TOKENS) for place in self.model.feature_layers or ()]
+        tokens = [path.endswith(TOKENS) for path in self.model.feature_layers or ()]
         added = exact.radius_bound(radius, outputs, tokens).unsqueeze(1)
         wide = exact.outward(Interval._of_parts(logits.lower - added, logits.upper + added))
         return exact.probability_bounds(wide), CredalSet._wrap(*bounds).label
@@ -267,7 +266,5 @@ def _check_sound(model: CreINN) -> None:
         )
     norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
     if modes := {model.mode, *(layer.mode for layer in norms)} - {"sound"}:
-        raise ValueError(
-            f"Rigorous bounds need mode 'sound', found {modes.pop()!r}. Set model.mode = 'sound'."
-        )
+        raise ValueError(f"Rigorous bounds need model.mode = 'sound', found {modes.pop()!r}.")
     model.check_fitted()

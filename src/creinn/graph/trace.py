@@ -1,7 +1,6 @@
 """Tracing of a network as a graph of known layers and functions.
 
-The graph is valid for all inputs in both modes. In-place operations become ordinary operations,
-unless this would change the result.
+The graph is valid for all inputs and in both modes. In-place operations become ordinary operations.
 
 ``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is not safe with several
 threads. :class:`GraphTracer` sets ``forward`` on the modules of a copy instead.
@@ -186,7 +185,7 @@ class _StrictTracer(GraphTracer):
         args = args[:1] if target is getattr else args
         kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
         kind = check_call(name, args, kwargs, self.kinds)
-        if name == "dropout":  # for a comparison of the modes
+        if name == "dropout":  # all options are named, to compare the modes
             bound = inspect.signature(functions.dropout).bind(*args, **kwargs)
             bound.apply_defaults()
             kwargs = bound.arguments
@@ -197,7 +196,7 @@ class _StrictTracer(GraphTracer):
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
 
     def _where(self) -> str:
-        """Return the module of the current forward pass, for messages."""
+        """Describe the module of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
         name = getattr(kind, "__name__", "the network")
         return f"{_path(path)} ({name})" if _path(path) else name
@@ -229,14 +228,14 @@ def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Proxy(fx.Proxy):
-    """Proxy that records operators such as ``+=``."""
+    """Proxy that also records operators such as ``+=``."""
 
     __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
     __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
 
 
 def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
-    """Return the name of a function, method or attribute in this library."""
+    """Return the name of the function, method or attribute in this library."""
     if target is getattr:
         if args[1] not in _ATTRIBUTES:
             known = ", ".join(_ATTRIBUTES)
@@ -277,8 +276,8 @@ def _join_modes(
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
         if _action(node) != _action(other):
             raise GraphError(
-                f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} in "
-                f"training, {_label(other)} in eval mode. Only dropout may depend on it."
+                f"{node.meta['where']}: the forward pass differs between training mode: "
+                f"{_label(node)} and eval mode: {_label(other)}. Only dropout may differ."
             )
         if node.kwargs.get("training") != other.kwargs.get("training"):
             dropouts.append(node)
@@ -321,6 +320,6 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) 
         later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
         if any(memory[node] is memory[one] and one in later for one in nodes[:index]):
             raise GraphError(
-                f"{node.meta['where']}: {_label(node)} changes its input in place, but the input "
-                "is used again later. Use inplace=False."
+                f"{node.meta['where']}: {_label(node)} changes in place an input that is used "
+                "again later. Use inplace=False."
             )
