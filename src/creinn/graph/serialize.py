@@ -1,8 +1,8 @@
 """Conversion of the architecture of a network to JSON and back.
 
 A description contains ``builder`` and ``arguments`` for an unchanged network of
-:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. Each name is looked
-up in a table. No part of the description is run as code.
+:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. All names are
+looked up in tables; no part of the description is run as code.
 """
 
 import json
@@ -26,8 +26,7 @@ def serialize(network: torch.nn.Module) -> Description:
     """Describe the architecture of a network, as the input of :func:`build`.
 
     Raises:
-        ValueError: If the network is not a graph of known layers and functions, or if its state is
-            not the state of these layers.
+        ValueError: If the network is not a graph of known layers and functions, or has other state.
 
     Example:
         >>> from creinn import nn as inn
@@ -43,16 +42,13 @@ def serialize(network: torch.nn.Module) -> Description:
     except ValueError as error:
         raise ValueError(
             f"Cannot describe the architecture of {type(network).__name__}: {error} Its weights "
-            "can still be saved. Load them into a network that you build yourself, with "
-            "creinn.load(path, network=...)."
+            "can be saved. Load them into the same network with creinn.load(path, network=...)."
         ) from error
     return description
 
 
 def build(description: Mapping[str, Any]) -> torch.nn.Module:
-    """Build the network of a description on the default device.
-
-    The network has the same state keys as the original and new random weights.
+    """Build the network of a description, with new weights and the same state keys.
 
     Raises:
         ValueError: If the description is invalid or contains an unknown name.
@@ -77,7 +73,7 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def _recorded(network: torch.nn.Module) -> Description | None:
-    """Return the arguments recorded by a builder, if the network has not been changed."""
+    """Return the config of a builder, if the network has not been changed."""
     config = getattr(network, "config", None)
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
@@ -86,8 +82,7 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     if modes == {"sound"}:
         description["norm_mode"] = "sound"
     try:
-        with torch.device("meta"):
-            rebuilt = build(description)
+        rebuilt = _build_on_meta(description)
     except ValueError:
         return None
     same = _parts(rebuilt) == _parts(network) and _shapes(rebuilt) == _shapes(network)
@@ -97,7 +92,7 @@ def _recorded(network: torch.nn.Module) -> Description | None:
 def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     name = description["builder"]
     if name not in BUILDERS:
-        raise ValueError(f"Unknown builder {name!r}. The builders are {', '.join(BUILDERS)}.")
+        raise ValueError(f"Unknown builder {name!r}. Use one of {', '.join(BUILDERS)}.")
     network = BUILDERS[name](**description["arguments"])
     for part in network.modules():
         if isinstance(part, IntervalBatchNorm):
@@ -119,12 +114,13 @@ def _check_state(network: torch.nn.Module, description: Description) -> None:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
+    if changed := _shapes(network) ^ _shapes(_build_on_meta(json.loads(written))):
+        raise ValueError(f"its state {min(changed)[0]!r} is unknown or has another shape.")
+
+
+def _build_on_meta(description: Mapping[str, Any]) -> torch.nn.Module:
     with torch.device("meta"):
-        rebuilt = build(json.loads(written))
-    if differing := _shapes(network) ^ _shapes(rebuilt):
-        raise ValueError(
-            f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape."
-        )
+        return build(description)
 
 
 def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
@@ -147,8 +143,8 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module
     check_paths(entry["path"] for entry in entries)
     layers: dict[str, torch.nn.Module] = {}
     for entry in entries:
-        shared = "same_as" in entry
-        layers[entry["path"]] = layers[entry["same_as"]] if shared else _build_layer(entry)
+        is_shared = "same_as" in entry
+        layers[entry["path"]] = layers[entry["same_as"]] if is_shared else _build_layer(entry)
     return layers
 
 
@@ -159,15 +155,15 @@ def _graph_entries(network: torch.nn.Module) -> Description:
     """Describe the nodes and all layers, including those that are not called."""
     traced = trace(network, known_families())
     named = network.named_modules(remove_duplicate=False)
-    everything = {path: part for path, part in named if family_of(part) is not None}
-    check_paths(everything)
+    layers = {path: part for path, part in named if family_of(part) is not None}
+    check_paths(layers)
     first: dict[torch.nn.Module, str] = {}
-    layers = []
-    for path, layer in {**everything, **traced.layers}.items():
+    entries = []
+    for path, layer in (layers | traced.layers).items():
         source = first.setdefault(layer, path)
         entry = _layer_entry(layer) if source == path else {"same_as": source}
-        layers.append({"path": path, **entry})
-    return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": layers}
+        entries.append({"path": path, **entry})
+    return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": entries}
 
 
 def _node_entry(node: fx.Node) -> Description:
@@ -192,14 +188,14 @@ def _build_graph(
     kinds: dict[fx.Node, Kind] = {}
     ops = [entry["op"] for entry in entries]
     if ops.count("input") != 1 or ops.count("output") != 1 or ops[-1] != "output":
-        raise ValueError("A saved graph needs one input and one output, which must be the last.")
+        raise ValueError("A saved graph needs one input and, at the end, one output.")
     for entry in entries:
         op, target = entry["op"], str(entry.get("target"))
         args = tuple(_decode(value, nodes) for value in entry.get("args", ()))
         kwargs = {name: _decode(value, nodes) for name, value in entry.get("kwargs", {}).items()}
         kind: Kind = "value"
         if op in ("layer", "output") and (len(args) != 1 or kinds.get(args[0]) != "value"):
-            raise ValueError(f"The node {op!r} in the saved graph needs one value.")
+            raise ValueError(f"A node {op!r} of a saved graph needs one value.")
         if op == "output":
             graph.output(args[0])
             break
