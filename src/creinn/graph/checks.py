@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import fx
+from torch.nn import Module
 
 from creinn.classifier.compile_cache import has_hooks
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
@@ -41,7 +42,7 @@ def check_paths(paths: Iterable[Any]) -> None:
             raise GraphError(f"{path!r}: torch.fx reserves this name. Rename the layer.")
 
 
-def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
+def why_refused(module: Module, families: Collection[str]) -> str:
     """Return the reason why a graph cannot call a module, or an empty string."""
     kind, family = type(module), family_of(module)
     if has_hooks(module):
@@ -114,6 +115,6 @@ def why_unknown(name: str) -> str:
     return next(reasons, "it is not a known layer or function")
 
 
-def place(path: str, module: torch.nn.Module) -> str:
+def place(path: str, module: Module) -> str:
     """Return the path and the class name of a module, for messages."""
     return f"{path}: {type(module).__name__}" if path else type(module).__name__

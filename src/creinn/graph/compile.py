@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn import Module, Sequential
 
 from creinn.classifier.base import Inputs
 from creinn.classifier.compile_cache import LOCK
@@ -57,7 +58,7 @@ def compile(
 
     Example:
         >>> from creinn import nn as inn
-        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
+        >>> model = CreINN(Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
         >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
         torch.Size([5, 3])
     """
@@ -148,13 +149,13 @@ class Compiled(InferenceModel):
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
 
-def _members(model: torch.nn.Module) -> list[CreINN]:
+def _members(model: Module) -> list[CreINN]:
     return [part for part in model.modules() if isinstance(part, CreINN)]
 
 
 def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
     """Return a copy with folded networks; the norm of an interval network is folded too."""
-    replacements: dict[int, torch.nn.Module] = {}  # of the parts with these ids
+    replacements: dict[int, Module] = {}  # of the parts with these ids
     for member in _members(model):
         try:
             replacements[id(member.network)] = _folded(member, native)
@@ -169,14 +170,14 @@ def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> Cre
     return copy.deepcopy(model, replacements)
 
 
-def _folded(member: CreINN, native: bool) -> torch.nn.Module:
+def _folded(member: CreINN, native: bool) -> Module:
     if member.logits_layer is not None:
         raise GraphError("A network with logits_layer is not folded.")
     parts = [member.network, member.norm] if member.is_interval else [member.network]
-    return fold(torch.nn.Sequential(*parts), _feature_layers(member), native)
+    return fold(Sequential(*parts), _feature_layers(member), native)
 
 
-def _feature_layers(member: CreINN) -> list[str | torch.nn.Module]:
+def _feature_layers(member: CreINN) -> list[str | Module]:
     """Return the feature layers in a ``Sequential`` that starts with the network."""
     if member.distance_radius is None:
         return []
@@ -231,7 +232,7 @@ class RigorousMember:
     def __init__(self, model: CreINN) -> None:
         _check_sound(model)
         self.model = copy.deepcopy(model)._apply(exact.exact_double).requires_grad_(False).eval()
-        network, path = torch.nn.Sequential(self.model.network), self.model.logits_layer
+        network, path = Sequential(self.model.network), self.model.logits_layer
         traced = trace(network, known_families())
         output = traced.graph.output_node()
         logits = output.args[0] if path is None else find_node(f"0.{path}", network, traced)

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, fx
+from torch.nn import Module, Sequential
 
 from creinn.classifier.creinn import CreINN
 from creinn.graph.checks import GraphError
@@ -27,11 +28,11 @@ class ConversionError(ValueError):
 
 
 def convert(
-    module: torch.nn.Module,
+    module: Module,
     radius: float = 0.01,
     mode: Mode = "paper",
     layers: Family | str = "interval",
-) -> torch.nn.Module:
+) -> Module:
     """Convert an ordinary network to an interval network.
 
     The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a single layer.
@@ -54,7 +55,7 @@ def convert(
         ValueError: If the radius, the mode or the family is invalid.
 
     Example:
-        >>> ordinary = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        >>> ordinary = Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
         >>> convert(ordinary)(torch.zeros(2, 4)).shape
         torch.Size([2, 8])
     """
@@ -68,7 +69,7 @@ def convert(
         raise ValueError(f"Unknown mode {mode!r}. Use 'paper', 'scaled' or 'sound'.")
     is_layer = family_of(module) == "ordinary"
     try:
-        traced = trace(torch.nn.Sequential(module) if is_layer else module, ("ordinary",))
+        traced = trace(Sequential(module) if is_layer else module, ("ordinary",))
         _check_parameters(traced)
     except GraphError as error:
         raise ConversionError(f"Cannot convert {error}") from error
@@ -89,7 +90,7 @@ def convert(
 
 def _check_parameters(traced: Traced) -> None:
     """Raise a :class:`GraphError` if layers share a parameter."""
-    owners: dict[Tensor, tuple[str, torch.nn.Module]] = {}
+    owners: dict[Tensor, tuple[str, Module]] = {}
     for path, layer in traced.layers.items():
         for name, parameter in layer.named_parameters():
             first, owner = owners.setdefault(parameter, (f"{path}.{name}", layer))
@@ -114,7 +115,7 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     if needs_radii and not is_interval:
         network = model.network
         if model.logit_norm:
-            network = torch.nn.Sequential(network, model.norm)
+            network = Sequential(network, model.norm)
         options = {"num_logits": model.num_logits, "logit_norm": False, **form}
         return CreINN.from_options(convert(network.eval(), mode=form["mode"]), **options).eval()
     made = CreINN.from_options(model.network, **options)
@@ -123,7 +124,7 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     return made.eval()
 
 
-def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.nn.Module:
+def _twin(path: str, layer: Module, family: str, mode: Mode) -> Module:
     try:
         interval = twin(layer, family)
         if isinstance(interval, IntervalBatchNorm):
@@ -167,7 +168,7 @@ def _magnitude(weight: Tensor) -> Tensor:
     return rows.view(-1, *(1,) * (weight.ndim - 1))
 
 
-def _growth(layer: torch.nn.Module | None) -> float:
+def _growth(layer: Module | None) -> float:
     """Return the growth of small relative radii: the mean of ``|w_o|_1 / |w_o|_2`` over rows."""
     if not isinstance(layer, IntervalParameters):
         return 1.0
@@ -190,9 +191,9 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
     return found
 
 
-def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
+def _growth_ahead(traced: Traced, mode: Mode) -> dict[Module, float]:
     """Return the growth from each layer to the next norm or the output, summed over paths."""
-    found: dict[torch.nn.Module, float] = {}
+    found: dict[Module, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):
         ahead[node] = 1.0 if node.op == "output" else 0.0

@@ -36,6 +36,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
+from torch.nn import Module
 
 from creinn import __version__
 from creinn.classifier.base import Inputs
@@ -119,14 +120,14 @@ def _check_arguments(model: Any, path: Path) -> bool:
     return suffix == ".onnx"
 
 
-class _Graph(torch.nn.Module):
+class _Graph(Module):
     """A model whose inputs and outputs are tensors."""
 
     quantiles: Tensor | None  # one value, or one for each class
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: Module,
         join: Callable[[Sequence[Tensor]], Inputs],
         conformal: Conformal | None,
         quantiles: Tensor | None,
@@ -207,7 +208,7 @@ def _program(
         example = concatenate([example, example])
     model.check_network(example)
     try:
-        form: torch.nn.Module = compile(model, example, torch.contiguous_format, native=False)
+        form: Module = compile(model, example, torch.contiguous_format, native=False)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
     form(example)  # raises the error of the model for an invalid example
@@ -276,7 +277,7 @@ def _errors_of_torch() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _dtype(model: torch.nn.Module) -> torch.dtype:
+def _dtype(model: Module) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import Module
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
@@ -36,7 +37,7 @@ _IDLE = tuple(getattr(family, name) for family in _FAMILIES for name in _IDLE_NA
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
-class FoldedNetwork(torch.nn.Module):
+class FoldedNetwork(Module):
     """A folded network whose ``graph`` returns additional outputs and the logits."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
@@ -54,7 +55,7 @@ class FoldedNetwork(torch.nn.Module):
 
 
 def fold(
-    network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = (), native: bool = False
+    network: Module, at: Sequence[str | Module] = (), native: bool = False
 ) -> fx.GraphModule | FoldedNetwork:
     """Return a folded copy of a network in eval mode, which uses the C++ library if ``native``.
 
@@ -93,7 +94,7 @@ def fold(
     return FoldedNetwork(module).eval() if at else module
 
 
-def find_node(at: str | torch.nn.Module, network: torch.nn.Module, traced: Traced) -> fx.Node:
+def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
     """Return the node of the output of the module at a path, or of the input of a layer.
 
     Raises:
@@ -156,7 +157,7 @@ def _join_sum(node: fx.Node, traced: Traced) -> None:
             return
 
 
-def _replace(node: fx.Node, traced: Traced, layer: torch.nn.Module) -> None:
+def _replace(node: fx.Node, traced: Traced, layer: Module) -> None:
     path = f"folded_{len(traced.layers)}"
     traced.layers[path], node.target = layer, path
 
@@ -168,9 +169,7 @@ def _absorb(node: fx.Node, behind: fx.Node | None) -> None:
         node.graph.erase_node(behind)
 
 
-def _only_user(
-    node: fx.Node, traced: Traced, kind: type[torch.nn.Module]
-) -> tuple[fx.Node | None, Any]:
+def _only_user(node: fx.Node, traced: Traced, kind: type[Module]) -> tuple[fx.Node | None, Any]:
     """Return the only user of ``node`` and its layer, if it is of this kind."""
     if len(node.users) == 1:
         user = next(iter(node.users))
@@ -181,5 +180,5 @@ def _only_user(
     return None, None
 
 
-def _copied(layer: torch.nn.Module) -> torch.nn.Module:
+def _copied(layer: Module) -> Module:
     return layer if isinstance(layer, FoldedLayer | Product) else copy.deepcopy(layer).eval()

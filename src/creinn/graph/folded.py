@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Module
 
 from creinn import native
 from creinn.classifier.compile_cache import LOCK
@@ -30,7 +31,7 @@ from creinn.numerics import relu_, valid_radius, widen
 NARROW = 1e-3  # smaller relative radii lose digits in the difference of the bounds
 
 
-class FoldedLayer(torch.nn.Module):
+class FoldedLayer(Module):
     """An affine interval layer with an optional batch norm and ReLU.
 
     ``general`` contains the original layers, for other inputs than those of the folded form.
@@ -217,7 +218,7 @@ class NativeFull(FoldedFull):
         self.block = block.to(memory_format=torch.channels_last) if is_image else block
 
 
-class Product(torch.nn.Module):
+class Product(Module):
     """A linear layer or convolution, which is a matrix product if the output has one pixel.
 
     This is prepared for the first image size only.

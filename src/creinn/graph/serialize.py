@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import Module
 
 from creinn.graph.checks import Kind, check_call, check_paths
 from creinn.graph.trace import GraphTracer, Traced, trace
@@ -22,7 +23,7 @@ from creinn.nn.registry import arguments, build_layer, family_of, known_families
 Description = dict[str, Any]
 
 
-def serialize(network: torch.nn.Module) -> Description:
+def serialize(network: Module) -> Description:
     """Describe the architecture of a network, as the input of :func:`build`.
 
     Raises:
@@ -47,7 +48,7 @@ def serialize(network: torch.nn.Module) -> Description:
     return description
 
 
-def build(description: Mapping[str, Any]) -> torch.nn.Module:
+def build(description: Mapping[str, Any]) -> Module:
     """Build the network of a description, with new weights and the same state keys.
 
     Raises:
@@ -72,7 +73,7 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
 # Networks of a builder.
 
 
-def _recorded(network: torch.nn.Module) -> Description | None:
+def _recorded(network: Module) -> Description | None:
     """Return the config of a builder, if the network has not been changed."""
     config = getattr(network, "config", None)
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
@@ -89,7 +90,7 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     return description if same else None
 
 
-def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
+def _build_recorded(description: Mapping[str, Any]) -> Module:
     name = description["builder"]
     if name not in BUILDERS:
         raise ValueError(f"Unknown builder {name!r}. Use one of {', '.join(BUILDERS)}.")
@@ -100,7 +101,7 @@ def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     return network
 
 
-def _parts(network: torch.nn.Module) -> dict[str, Any]:
+def _parts(network: Module) -> dict[str, Any]:
     """Return the description of each layer, or the class of a module, by path."""
     return {
         path: type(part) if family_of(part) is None else _layer_entry(part)
@@ -108,7 +109,7 @@ def _parts(network: torch.nn.Module) -> dict[str, Any]:
     }
 
 
-def _check_state(network: torch.nn.Module, description: Description) -> None:
+def _check_state(network: Module, description: Description) -> None:
     """Check that the description can be read and has the state of the network."""
     try:
         written = json.dumps(description, allow_nan=False)
@@ -118,30 +119,30 @@ def _check_state(network: torch.nn.Module, description: Description) -> None:
         raise ValueError(f"its state {min(changed)[0]!r} is unknown or has another shape.")
 
 
-def _build_on_meta(description: Mapping[str, Any]) -> torch.nn.Module:
+def _build_on_meta(description: Mapping[str, Any]) -> Module:
     with torch.device("meta"):
         return build(description)
 
 
-def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
+def _shapes(network: Module) -> set[tuple[str, torch.Size]]:
     return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
 
 
 # Layers.
 
 
-def _layer_entry(layer: torch.nn.Module) -> Description:
+def _layer_entry(layer: Module) -> Description:
     family, kind = family_of(layer), type(layer).__name__
     return {"family": family, "class": kind, "arguments": arguments(layer)}
 
 
-def _build_layer(entry: Mapping[str, Any]) -> torch.nn.Module:
+def _build_layer(entry: Mapping[str, Any]) -> Module:
     return build_layer(entry["family"], entry["class"], entry["arguments"])
 
 
-def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
+def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, Module]:
     check_paths(entry["path"] for entry in entries)
-    layers: dict[str, torch.nn.Module] = {}
+    layers: dict[str, Module] = {}
     for entry in entries:
         is_shared = "same_as" in entry
         layers[entry["path"]] = layers[entry["same_as"]] if is_shared else _build_layer(entry)
@@ -151,13 +152,13 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module
 # Nodes.
 
 
-def _graph_entries(network: torch.nn.Module) -> Description:
+def _graph_entries(network: Module) -> Description:
     """Describe the nodes and all layers, including those that are not called."""
     traced = trace(network, known_families())
     named = network.named_modules(remove_duplicate=False)
     layers = {path: part for path, part in named if family_of(part) is not None}
     check_paths(layers)
-    first: dict[torch.nn.Module, str] = {}
+    first: dict[Module, str] = {}
     entries = []
     for path, layer in (layers | traced.layers).items():
         source = first.setdefault(layer, path)
@@ -180,9 +181,7 @@ def _node_entry(node: fx.Node) -> Description:
     return entry
 
 
-def _build_graph(
-    entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]
-) -> fx.Graph:
+def _build_graph(entries: list[Mapping[str, Any]], layers: Mapping[str, Module]) -> fx.Graph:
     graph = fx.Graph(tracer_cls=GraphTracer)
     nodes: dict[str, fx.Node] = {}
     kinds: dict[fx.Node, Kind] = {}

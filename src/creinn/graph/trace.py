@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 from creinn import nn as inn
@@ -41,10 +42,10 @@ class Traced(NamedTuple):
     """
 
     graph: fx.Graph
-    layers: dict[str, torch.nn.Module]
+    layers: dict[str, Module]
     outputs: Mapping[str, fx.Node] = MappingProxyType({})
 
-    def layer(self, node: fx.Node) -> torch.nn.Module | None:
+    def layer(self, node: fx.Node) -> Module | None:
         """Return the layer that a node calls, or ``None``."""
         return self.layers[str(node.target)] if node.op == "call_module" else None
 
@@ -57,7 +58,7 @@ class Traced(NamedTuple):
         return module
 
 
-def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
+def trace(network: Module, families: Collection[str]) -> Traced:
     """Trace a network with layers of the given families, which is not changed.
 
     Raises:
@@ -85,7 +86,7 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
 # Recording of a forward pass.
 
 
-def _record(network: torch.nn.Module, families: Collection[str], mode: bool) -> fx.Graph:
+def _record(network: Module, families: Collection[str], mode: bool) -> fx.Graph:
     for module in network.modules():
         module.training = mode
     with _ParameterGuard(network):
@@ -115,14 +116,14 @@ class GraphTracer(fx.Tracer):
                     vars(module)["forward"] = forward
         return self.graph
 
-    def _call(self, module: torch.nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, module: Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
         return self.call_module(module, forward, args, kwargs)
 
 
 class _StrictTracer(GraphTracer):
     """Tracer of known functions and layers, for a network in a ``Sequential``."""
 
-    def __init__(self, network: torch.nn.Module, families: Collection[str]) -> None:
+    def __init__(self, network: Module, families: Collection[str]) -> None:
         super().__init__()
         modules = network.modules()
         self.refused = {module: checks.why_refused(module, families) for module in modules}
@@ -132,11 +133,11 @@ class _StrictTracer(GraphTracer):
         """Return the proxy of a node."""
         return _Proxy(node, self)
 
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Return whether a call of the module is recorded as a node."""
         return family_of(m) is not None
 
-    def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+    def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Record the call of a layer, or run any other module."""
         path = _path(self.path_of_module(m))
         where = checks.place(path, m)
@@ -205,7 +206,7 @@ class _StrictTracer(GraphTracer):
 class _ParameterGuard(TorchFunctionMode):
     """Mode in which the use of a parameter outside of its layer raises an error."""
 
-    def __init__(self, network: torch.nn.Module) -> None:
+    def __init__(self, network: Module) -> None:
         super().__init__()
         self.paths = {parameter: path for path, parameter in network.named_parameters()}
 
@@ -269,8 +270,8 @@ def _label(thing: Any) -> str:
 
 
 def _join_modes(
-    training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
-) -> dict[str, torch.nn.Module]:
+    training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, Module]
+) -> dict[str, Module]:
     """Replace functional dropout that depends on the mode by layers, and return them by path."""
     dropouts = []
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
@@ -300,11 +301,11 @@ def _action(node: fx.Node) -> tuple[Any, ...]:
     return node.op, node.meta["target"], str(node.args), str(kwargs)
 
 
-def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
+def _is_interval(layers: Mapping[str, Module]) -> bool:
     return any(family_of(layer) in INTERVAL_FAMILIES for layer in layers.values())
 
 
-def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) -> None:
+def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, Module]) -> None:
     """Raise a :class:`GraphError` if a value is used after it was changed in place."""
     changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
     memory: dict[fx.Node, fx.Node] = {}  # the first node with the memory of a node
