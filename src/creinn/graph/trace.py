@@ -90,18 +90,21 @@ def _record(network: Module, families: Collection[str], mode: bool) -> fx.Graph:
     for module in network.modules():
         module.training = mode
     with _ParameterGuard(network):
-        return _StrictTracer(network, families).trace(torch.nn.Sequential(network))
+        return _StrictTracer(network, families).trace(network)
 
 
 class GraphTracer(fx.Tracer):
     """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
+
+    calls_root = False  # whether ``call_module`` is called for the root
 
     def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
         """Record the forward pass of a module."""
         self.root, self.graph = root, fx.Graph(tracer_cls=GraphTracer)
         self.submodule_paths = {module: path for path, module in root.named_modules()}
         self.tensor_attrs: dict[Any, str] = {}
-        modules = [m for m in root.modules() if not isinstance(m, torch.jit.ScriptModule)][1:]
+        modules = list(root.modules())[0 if self.calls_root else 1 :]
+        modules = [m for m in modules if not isinstance(m, torch.jit.ScriptModule)]
         own = {module: vars(module).get("forward") for module in modules}
         for module in modules:
             call = functools.partial(self._call, module, module.forward)
@@ -121,12 +124,13 @@ class GraphTracer(fx.Tracer):
 
 
 class _StrictTracer(GraphTracer):
-    """Tracer of known functions and layers, for a network in a ``Sequential``."""
+    """Tracer of known functions and layers."""
+
+    calls_root = True
 
     def __init__(self, network: Module, families: Collection[str]) -> None:
         super().__init__()
-        modules = network.modules()
-        self.refused = {module: checks.why_refused(module, families) for module in modules}
+        self.refused = {m: checks.why_refused(m, families) for m in network.modules()}
         self.kinds: dict[fx.Node, Kind] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -139,7 +143,7 @@ class _StrictTracer(GraphTracer):
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Record the call of a layer, or run any other module."""
-        path = _path(self.path_of_module(m))
+        path = self.path_of_module(m)
         where = checks.place(path, m)
         if self.refused[m]:
             raise GraphError(f"{where}: {self.refused[m]}")
@@ -156,7 +160,7 @@ class _StrictTracer(GraphTracer):
     def create_node(
         self, op: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
-        """Create a node that calls a layer or a function."""
+        """Create a node for a known layer or function."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
             *known, kind = self._known(op, target, args, kwargs)
@@ -172,12 +176,12 @@ class _StrictTracer(GraphTracer):
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
-            raise ValueError(_used_directly(_path(target)))
+            raise ValueError(_used_directly(target))
         if op == "call_module":
-            path, operands = _path(target), (*args, *kwargs.values())
-            if len(operands) != 1 or not self._is_value(operands[0]):
-                raise ValueError(f"the layer {path} takes one input, got {len(operands)}")
-            return op, path, operands, {}, "value"
+            inputs = (*args, *kwargs.values())
+            if len(inputs) != 1 or not self._is_value(inputs[0]):
+                raise ValueError(f"the layer {target} takes one input, got {len(inputs)}")
+            return op, target, inputs, {}, "value"
         if op == "output":
             if not self._is_value(args[0]):
                 raise ValueError(f"the network must return logits, not {_label(args[0])}")
@@ -200,7 +204,7 @@ class _StrictTracer(GraphTracer):
         """Describe the module of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
         name = getattr(kind, "__name__", "the network")
-        return f"{_path(path)} ({name})" if _path(path) else name
+        return f"{path} ({name})" if path else name
 
 
 class _ParameterGuard(TorchFunctionMode):
@@ -222,10 +226,8 @@ def _used_directly(path: str) -> str:
     return f"the tensor {path!r} is used outside of a known layer"
 
 
-def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, other: self.tracer.create_proxy(
-        "call_function", function, (self, other), {}
-    )
+def _recorded(op: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: self.tracer.create_proxy("call_function", op, (self, other), {})
 
 
 class _Proxy(fx.Proxy):
@@ -251,11 +253,6 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
         full_name = f"{getattr(target, '__module__', '?')}.{name}"
         raise ValueError(f"unknown function '{full_name}': {checks.why_unknown(name)}")
     return TARGETS[target]
-
-
-def _path(qualified: str) -> str:
-    """Convert a path in the ``Sequential`` to a path in the network."""
-    return qualified.removeprefix("0").removeprefix(".")
 
 
 def _label(thing: Any) -> str:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from torch.nn import Module, Sequential
+import torch
 
 from creinn.models.builders import Network, builder
 from creinn.numerics import check_integers
@@ -20,7 +20,7 @@ Convolutions = tuple[tuple[int, int, int], ...]  # channels, kernel size and str
 class MLP(Network):
     """Multilayer perceptron; see :func:`mlp`."""
 
-    def __init__(self, body: Sequential, head: Module) -> None:
+    def __init__(self, body: torch.nn.Sequential, head: torch.nn.Module) -> None:
         super().__init__()
         self.body, self.head = body, head
 
@@ -29,7 +29,7 @@ class MLP(Network):
         return self.body(x)
 
 
-def _conv(layers: Any, inputs: int, outputs: int, kernel: int, stride: int) -> Module:
+def _conv(layers: Any, inputs: int, outputs: int, kernel: int, stride: int) -> torch.nn.Module:
     return layers.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
 
 
@@ -42,7 +42,7 @@ def _bottleneck(width: int, stride: int, stride_on: str) -> Convolutions:
     return (width, 1, first), (width, 3, second), (4 * width, 1, 1)
 
 
-class Block(Module):
+class Block(torch.nn.Module):
     """Residual block; the shortcut is a 1×1 convolution if the shape changes."""
 
     def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
@@ -56,7 +56,7 @@ class Block(Module):
         self.downsample = layers.Identity()
         if channels != inputs or total != 1:
             shortcut = _conv(layers, inputs, channels, 1, total)
-            self.downsample = Sequential(shortcut, layers.BatchNorm2d(channels))
+            self.downsample = torch.nn.Sequential(shortcut, layers.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
         """Return the output of the block."""
@@ -97,12 +97,12 @@ class ResNet(Network):
                 convolutions = block(width << stage, 2 if stage > 0 and index == 0 else 1)
                 blocks.append(Block(channels, convolutions, layers))
                 channels = convolutions[-1][0]
-            self.add_module(self.stages[stage], Sequential(*blocks))
+            self.add_module(self.stages[stage], torch.nn.Sequential(*blocks))
         self.avgpool, self.flatten = layers.AdaptiveAvgPool2d(1), layers.Flatten()
         self.fc = layers.Linear(channels, num_classes)
 
     @property
-    def head(self) -> Module:  # type: ignore[override]
+    def head(self) -> torch.nn.Module:  # type: ignore[override]
         """The last layer."""
         return self.fc
 
@@ -143,7 +143,7 @@ def mlp(
     check_integers(in_features=in_features, num_classes=num_classes, **widths)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
-    parts: list[Module] = []
+    parts: list[torch.nn.Module] = []
     features = in_features
     for width in hidden:
         parts.append(layers.Linear(features, width, bias=not batch_norm))
@@ -151,7 +151,7 @@ def mlp(
         parts.append(layers.ReLU())
         parts += [layers.Dropout(dropout)] if dropout > 0 else []
         features = width
-    return MLP(Sequential(*parts), layers.Linear(features, num_classes))
+    return MLP(torch.nn.Sequential(*parts), layers.Linear(features, num_classes))
 
 
 def _basic_resnet(name: str, depths: Sequence[int], width: int) -> Callable[..., ResNet]:
