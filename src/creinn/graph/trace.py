@@ -35,15 +35,11 @@ _VIEWS = {  # functions and layers with results that can share memory with the i
 
 
 class Traced(NamedTuple):
-    """A graph of layers and known functions, with one input and one output.
-
-    ``layers`` contains the called layers in the order of the network, under all their paths.
-    ``outputs`` contains the node of the last output of each module, under its first path.
-    """
+    """A graph of layers and known functions, with one input and one output."""
 
     graph: fx.Graph
-    layers: dict[str, Module]
-    outputs: Mapping[str, fx.Node] = MappingProxyType({})
+    layers: dict[str, Module]  # the called layers by all their paths, in the order of the network
+    outputs: Mapping[str, fx.Node] = MappingProxyType({})  # the last one by the path of the module
 
     def layer(self, node: fx.Node) -> Module | None:
         """Return the layer that a node calls, or ``None``."""
@@ -65,10 +61,10 @@ def trace(network: Module, families: Collection[str]) -> Traced:
         GraphError: If the forward pass calls an unknown layer or function.
     """
     try:
-        network_copy = copy.deepcopy(network)
+        duplicate = copy.deepcopy(network)
     except Exception as error:
         raise GraphError(f"{type(network).__name__} cannot be copied: {error}") from error
-    graph, evaluation = (_record(network_copy, families, mode) for mode in (True, False))
+    graph, evaluation = (_record(duplicate, families, mode) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
     _check_inplace(list(graph.nodes), layers)
     added = _join_modes(graph, evaluation, layers)
@@ -119,7 +115,7 @@ class GraphTracer(fx.Tracer):
                     vars(module)["forward"] = forward
         return self.graph
 
-    def _call(self, module: Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
         return self.call_module(module, forward, args, kwargs)
 
 
@@ -201,7 +197,7 @@ class _StrictTracer(GraphTracer):
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
 
     def _where(self) -> str:
-        """Describe the module of the current forward pass."""
+        """Return the module of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
         name = getattr(kind, "__name__", "the network")
         return f"{path} ({name})" if path else name
@@ -256,7 +252,7 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
 
 
 def _label(thing: Any) -> str:
-    """Return the name of a node and its function, or the type of another object."""
+    """Return the name of a node and its function, or a type."""
     if not isinstance(thing, fx.Node):
         return f"a {type(thing).__name__}"
     target = thing.meta["target"]
@@ -269,13 +265,13 @@ def _label(thing: Any) -> str:
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, Module]
 ) -> dict[str, Module]:
-    """Replace functional dropout that depends on the mode by layers, and return them by path."""
+    """Replace functional dropout that depends on the mode by layers, and return these."""
     dropouts = []
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
         if _action(node) != _action(other):
             raise GraphError(
-                f"{node.meta['where']}: the forward pass differs between training mode: "
-                f"{_label(node)} and eval mode: {_label(other)}. Only dropout may differ."
+                f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} or "
+                f"{_label(other)}. Only dropout may depend on it."
             )
         if node.kwargs.get("training") != other.kwargs.get("training"):
             dropouts.append(node)
@@ -293,7 +289,7 @@ def _join_modes(
 
 
 def _action(node: fx.Node) -> tuple[Any, ...]:
-    """Return the target and the arguments of a node, without the mode of dropout."""
+    """Describe a node without the mode of dropout."""
     kwargs = {name: value for name, value in node.kwargs.items() if name != "training"}
     return node.op, node.meta["target"], str(node.args), str(kwargs)
 
@@ -305,7 +301,7 @@ def _is_interval(layers: Mapping[str, Module]) -> bool:
 def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, Module]) -> None:
     """Raise a :class:`GraphError` if a value is used after it was changed in place."""
     changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
-    memory: dict[fx.Node, fx.Node] = {}  # the first node with the memory of a node
+    memory: dict[fx.Node, fx.Node] = {}  # the first node with the same memory
     for index, node in enumerate(nodes):
         layer = layers[str(node.target)] if node.op == "call_module" else None
         name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__
@@ -313,10 +309,8 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, Module]) -> None:
         inplace = inplace or getattr(layer, "inplace", False)
         shares = node.all_input_nodes and (inplace or name in _VIEWS)
         memory[node] = memory[node.all_input_nodes[0]] if shares else node
-        if not inplace:
-            continue
-        later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
-        if any(memory[node] is memory[one] and one in later for one in nodes[:index]):
+        later = (one for user in nodes[index + 1 :] for one in user.all_input_nodes)
+        if inplace and any(one is not node and memory.get(one) is memory[node] for one in later):
             raise GraphError(
                 f"{node.meta['where']}: {_label(node)} changes in place an input that is used "
                 "again later. Use inplace=False."
