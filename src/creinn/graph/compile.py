@@ -109,11 +109,8 @@ class InferenceModel(CredalClassifier):
         return super().train(False)
 
 
-# Folded networks.
-
-
 class Compiled(InferenceModel):
-    """A model with folded networks, always in eval mode; see :func:`compile`."""
+    """A model with folded networks; see :func:`compile`."""
 
     def __init__(
         self,
@@ -140,11 +137,13 @@ class Compiled(InferenceModel):
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set for each row."""
-        if isinstance(x, Tensor | Interval):
-            x = x.map_monotone(self._laid_out) if isinstance(x, Interval) else self._laid_out(x)
+        if isinstance(x, Tensor):
+            x = self._prepared(x)
+        elif isinstance(x, Interval):
+            x = x.map_monotone(self._prepared)
         return self.model(x)
 
-    def _laid_out(self, x: Tensor) -> Tensor:
+    def _prepared(self, x: Tensor) -> Tensor:
         x = x.detach()
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
@@ -189,17 +188,13 @@ def _feature_layers(member: CreINN) -> list[str | Module]:
     ]
 
 
-# Networks with outward rounding.
-
-
 class RigorousModel(InferenceModel):
-    """A model on a CPU with credal sets that are valid in floating point; see :func:`compile`."""
+    """A model with credal sets that are valid in floating point; see :func:`compile`."""
 
     def __init__(self, model: CreINN | Ensemble) -> None:
         super().__init__(model)
-        members: Any = model.members if isinstance(model, Ensemble) else [model]
-        self._members = [RigorousMember(member) for member in members]
-        self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
+        self._members = [RigorousMember(member) for member in getattr(model, "members", [model])]
+        self._combine = getattr(model, "combine", "envelope")
         like = next(model.parameters()).new_empty(0)
         self.like = torch.nn.Parameter(like, requires_grad=False)  # for the dtype
         self.eval()
@@ -216,7 +211,7 @@ class RigorousModel(InferenceModel):
         else:
             average = lower.mean(0), upper.mean(0)
             lower, upper = exact.widen_by_error(*average, average[1], len(bounds))
-        if self.like.dtype != torch.float64:  # the error is 2 ** -24 of the number, or 2 ** -126
+        if self.like.dtype != torch.float64:  # the error is 2 ** -24 of the number or 2 ** -126
             lower = lower * (1 - 2.0**-23) - 2.0**-124
             upper = upper * (1 + 2.0**-23) + 2.0**-124
         lower, upper = (t.clamp(0, 1).to(self.like.dtype) for t in (lower, upper))
@@ -227,7 +222,7 @@ class RigorousModel(InferenceModel):
 
 
 class RigorousMember:
-    """A CreINN in float64 that returns the bounds of the probabilities."""
+    """A CreINN in float64."""
 
     def __init__(self, model: CreINN) -> None:
         _check_sound(model)
@@ -261,11 +256,9 @@ class RigorousMember:
 
 def _check_sound(model: CreINN) -> None:
     if not model.is_interval:
-        raise ValueError(
-            "Rigorous bounds need an interval network. Call convert(network, 1e-30, 'sound') "
-            "and fit the distance to the result."
-        )
-    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
-    if modes := {model.mode, *(layer.mode for layer in norms)} - {"sound"}:
-        raise ValueError(f"Rigorous bounds need model.mode = 'sound', found {modes.pop()!r}.")
+        advice = "Call convert(network, 1e-30, 'sound') first."
+        raise ValueError(f"Rigorous bounds need an interval network. {advice}")
+    for part in model.modules():
+        if isinstance(part, CreINN | IntervalBatchNorm) and part.mode != "sound":
+            raise ValueError(f"Rigorous bounds need model.mode = 'sound', found {part.mode!r}.")
     model.check_fitted()

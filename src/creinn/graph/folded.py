@@ -3,11 +3,10 @@
 In eval mode a batch norm is affine in the center and in the radius, so its scale is a factor of the
 weights. The center and the radius are one tensor between the layers.
 
-:mod:`creinn.native` computes a convolution in one or two dimensions with symmetric zero padding and
-full radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an interval
-``>= 0`` in float32 on the CPU, and the output has several pixels. Otherwise torch computes it. The
-choice depends on the layer, the shapes and the processor only. The library also computes a sum
-after the layer and its ReLU. It stores intervals as bounds.
+:mod:`creinn.native` computes 1d and 2d convolutions with symmetric zero padding and full radii that
+are not narrow, and a sum and a ReLU after them, if the processor has AVX2 or AVX-512, the input is
+an interval ``>= 0`` in float32 on the CPU, and the output has several pixels. The choice depends
+only on the layer, the shapes and the processor. The library stores intervals as bounds.
 """
 
 import copy
@@ -34,7 +33,7 @@ NARROW = 1e-3  # smaller relative radii lose digits in the difference of the bou
 class FoldedLayer(Module):
     """An affine interval layer with an optional batch norm and ReLU.
 
-    ``general`` contains the original layers, for other inputs than those of the folded form.
+    ``general`` contains the original layers, for all other inputs.
     """
 
     def __init__(self, layer: Any, norm: Any, relu: bool, general: Any) -> None:
@@ -54,7 +53,7 @@ class FoldedLayer(Module):
         raise NotImplementedError
 
     def _product(self, x: Interval) -> Tensor:
-        """Return the center and the radius ``(N, 2, O, ...)`` in new memory."""
+        """Return the new center and radius ``(N, 2, O, ...)``."""
         raise NotImplementedError
 
     def forward(self, x: Interval) -> Interval:
@@ -125,17 +124,14 @@ class FoldedFull(FoldedLayer):
 
 
 class NativeFull(FoldedFull):
-    """A layer with full radii that uses the library for intervals ``>= 0``.
-
-    The block weight of :class:`FoldedFull` is computed when it is first needed.
-    """
+    """A layer that uses the library for intervals ``>= 0``, and computes ``block`` when needed."""
 
     pairs: Tensor
     norm: Tensor
 
     @staticmethod
     def supports(layer: Any) -> bool:
-        """Return whether the library can compute a layer with full radii."""
+        """Return whether the library can compute a layer."""
         if window_of(layer) is None or not _is_supported(layer.weight):
             return False
         return bool(valid_radius(layer.weight_radius).sum() >= NARROW * layer.weight.abs().sum())
@@ -150,7 +146,7 @@ class NativeFull(FoldedFull):
         self.block, self._layer = None, _options_of(layer)
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
-        """Apply the layer to a batch of intervals, and optionally add a residual before a ReLU."""
+        """Apply the layer, and optionally add a residual and apply a ReLU."""
         if torch.compiler.is_compiling():
             raise RuntimeError("creinn.native has no graph. Compile with native=False.")
         if not self._fits(x):
@@ -162,7 +158,6 @@ class NativeFull(FoldedFull):
         return y if residual is None else sum_moments(y, residual, relu)
 
     def _fits(self, x: Interval) -> bool:
-        """Return whether the library supports the input."""
         if x.is_point or not x.nonnegative or x.ndim != self._ndim or x._any.numel() == 0:
             return False
         pixels = math.prod(self._shape(x)[2:])
@@ -219,9 +214,9 @@ class NativeFull(FoldedFull):
 
 
 class Product(Module):
-    """A linear layer or convolution, which is a matrix product if the output has one pixel.
+    """A linear layer or convolution.
 
-    This is prepared for the first image size only.
+    If the first images give one pixel, images of this size need a matrix product only.
     """
 
     cropped: Tensor
@@ -234,7 +229,6 @@ class Product(Module):
         self.sizes: tuple[int, ...] | None = None  # of the first images
         self.register_buffer("cropped", None)
         self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
-        self._is_pointwise = self._is_conv and set(layer.kernel_size) == {1}
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return the output for another weight."""
@@ -248,18 +242,16 @@ class Product(Module):
         if self.sizes is None and not torch.compiler.is_compiling():
             with LOCK:
                 self._prepare(sizes)
-        fits = self._is_pointwise or sizes == self.sizes
-        window = one_pixel(self._layer[0], sizes) if fits else None
+        window = one_pixel(self._layer[0], sizes) if sizes == self.sizes else None
         if window is None:
             return self.product(x, self.weight, self.bias)
-        weight = self.weight.flatten(1) if self._is_pointwise else self.cropped
-        y = F.linear(x[(..., *window[1])].flatten(1), weight, self.bias)
+        y = F.linear(x[(..., *window[1])].flatten(1), self.cropped, self.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
 
     def _prepare(self, sizes: tuple[int, ...]) -> None:
-        window = None if self._is_pointwise else one_pixel(self._layer[0], sizes)
+        window = one_pixel(self._layer[0], sizes)
         if self.sizes is None and window is not None:
-            self.cropped = self.weight[(..., *window[0])].flatten(1).clone()
+            self.cropped = self.weight[(..., *window[0])].flatten(1).contiguous()
         self.sizes = self.sizes or sizes  # after the weights, for other threads
 
 
@@ -269,10 +261,7 @@ def _options_of(layer: Any) -> tuple[Any]:
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    """Return intervals from the center and the radius ``(N, 2, C, ...)``, which are changed.
-
-    With ``magnitude``, the radius is its absolute value.
-    """
+    """Return intervals from the center and the radius ``(N, 2, C, ...)``, which are changed."""
     if magnitude:
         moments.select(1, 1).abs_()
     return Interval._of_center_radius(relu_(moments) if relu else moments, nonnegative or relu)

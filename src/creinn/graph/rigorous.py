@@ -127,7 +127,7 @@ def exact_box(x: Interval | Tensor) -> Interval:
 
 
 class _Affine:
-    """An affine layer with a block weight for each number of signs of the inputs."""
+    """An affine layer, prepared for inputs with one or two signs."""
 
     def __init__(self, layer: Any) -> None:
         self.layer, self.groups = layer, getattr(layer, "groups", 1)
@@ -152,7 +152,7 @@ class _Affine:
         return Interval._of_bounds(bounds)
 
     def _block(self, signs: int) -> Bounds:
-        """Return the weights and biases for the bounds of the output."""
+        """Return the weights and the biases of the bounds."""
         w, radius = self.layer.weight, valid_radius(self.layer.weight_radius)
         v, b, d = rigorous_weights(w, radius, self.layer._biases(), signs)
         low, high, low_, high_ = by_sign(w - v, w + v)
@@ -215,11 +215,11 @@ def apply_layer(layer: Any, x: Interval) -> Interval:
 
 
 class Evaluation(fx.Interpreter):
-    """Interpreter of the nodes of a traced network."""
+    """Interpreter of a traced network."""
 
     def __init__(self, network: fx.GraphModule) -> None:
         super().__init__(network)
-        layers = {one for one in network.modules() if isinstance(one, IntervalParameters)}
+        layers = [m for m in network.modules() if isinstance(m, IntervalParameters)]
         self.affine = {layer: _Affine(layer) for layer in layers}
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -228,7 +228,7 @@ class Evaluation(fx.Interpreter):
         return self.affine[layer](*args) if layer in self.affine else apply_layer(layer, *args)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Apply a function, or the layer of a function."""
+        """Apply a function, or the layer that it stands for."""
         x, name = args[0] if args else kwargs.get("input"), functions.TARGETS[target]
         if hasattr(target, "layer"):
             options = {key: value for key, value in kwargs.items() if key != "input"}
