@@ -14,7 +14,7 @@ from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 from creinn.nn.registry import family_of
 
 Kind = Literal["value", "size"]
-"""The kind of a node: a value (interval or tensor) or a size (a shape or its integers)."""
+"""A value is an interval or a tensor, and a size is a shape or an integer of it."""
 Kinds = Mapping[fx.Node, Kind]
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
@@ -60,11 +60,7 @@ def why_refused(module: Module, families: Collection[str]) -> str:
 
 
 def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
-    """Return the kind of the result of a function.
-
-    Raises:
-        ValueError: If the function is unknown or does not support the arguments.
-    """
+    """Return the kind of the result of a call, or raise a ``ValueError`` if it is unknown."""
     if name not in FUNCTIONS:
         raise ValueError(f"unknown function {name!r}")
     function: Any = FUNCTIONS[name]
@@ -109,12 +105,7 @@ def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
 
 
 def why_unknown(name: str) -> str:
-    """Return the reason why the layer or function has no interval version."""
+    """Return the reason why a layer or function has no interval version."""
     plain = name.replace("_", "").lower()
     reasons = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
     return next(reasons, "it is not a known layer or function")
-
-
-def place(path: str, module: Module) -> str:
-    """Return the path and the class name of a module, for messages."""
-    return f"{path}: {type(module).__name__}" if path else type(module).__name__

@@ -26,7 +26,6 @@ from creinn.graph.fold import find_node, fold
 from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.registry import known_families
 
 
 def compile(
@@ -228,7 +227,7 @@ class RigorousMember:
         _check_sound(model)
         self.model = copy.deepcopy(model)._apply(exact.exact_double).requires_grad_(False).eval()
         network, path = Sequential(self.model.network), self.model.logits_layer
-        traced = trace(network, known_families())
+        traced = trace(network)
         output = traced.graph.output_node()
         logits = output.args[0] if path is None else find_node(f"0.{path}", network, traced)
         outputs = [find_node(layer, network, traced) for layer in _feature_layers(self.model)]

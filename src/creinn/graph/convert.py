@@ -76,7 +76,7 @@ def convert(
     twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
         raise ConversionError(f"{type(module).__name__} has no layer with weights.")
-    interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
+    interval = traced._replace(layers={p: twins[layer] for p, layer in traced.layers.items()})
     _initialize_radii(interval, radius, mode)
     if is_layer:
         return twins[module]

@@ -28,7 +28,7 @@ from creinn.graph.trace import Traced, trace
 from creinn.nn import functional as functions
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.registry import family_of, known_families
+from creinn.nn.registry import family_of
 from creinn.nn.relative import RelativeParameters
 
 _FAMILIES = (torch.nn, inn)
@@ -64,7 +64,7 @@ def fold(
     Raises:
         GraphError: If the network is not a graph of known layers, or if ``at`` is not found.
     """
-    traced = trace(network, known_families())
+    traced = trace(network)
     graph = traced.graph
     if at:
         output = graph.output_node()
@@ -90,7 +90,7 @@ def fold(
             _join_sum(node, traced)
     called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
     layers = {path: _copied(layer) for path, layer in traced.layers.items() if path in called}
-    module = Traced(graph, layers).module("Folded").requires_grad_(False).eval()
+    module = traced._replace(layers=layers).module("Folded").requires_grad_(False).eval()
     return FoldedNetwork(module).eval() if at else module
 
 

@@ -98,7 +98,7 @@ class FoldedFull(FoldedLayer):
         self, layer: Any, center: Tensor, radius: Tensor, scale: Tensor, bias: Tensor
     ) -> "Product":
         weight = nonnegative_weight(widen(center), widen(radius), self.groups)
-        scale, bias = by_group(*scale, self.groups), by_group(*bias, self.groups)
+        scale, bias = (by_group(t[0], t[1], self.groups) for t in (scale, bias))
         return Product(layer, weight * scale.view(-1, *(1,) * (self._ndim - 1)), bias)
 
     def _takes(self, x: Interval) -> bool:

@@ -18,7 +18,7 @@ from creinn.graph.trace import GraphTracer, Traced, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.functional import FUNCTIONS
-from creinn.nn.registry import arguments, build_layer, family_of, known_families
+from creinn.nn.registry import arguments, build_layer, family_of
 
 Description = dict[str, Any]
 
@@ -65,12 +65,9 @@ def build(description: Mapping[str, Any]) -> Module:
         if "layer" in description:
             return _build_layer(description["layer"])
         layers = _build_layers(description["layers"])
-        return Traced(_build_graph(description["graph"], layers), layers).module()
+        return Traced(_build_graph(description["graph"], layers), layers, {}).module()
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"Invalid description of an architecture: {error!r}.") from error
-
-
-# Networks of a builder.
 
 
 def _recorded(network: Module) -> Description | None:
@@ -102,7 +99,7 @@ def _build_recorded(description: Mapping[str, Any]) -> Module:
 
 
 def _parts(network: Module) -> dict[str, Any]:
-    """Return the description of each layer, or the class of a module, by path."""
+    """Describe each layer, or return the class of a module, by path."""
     return {
         path: type(part) if family_of(part) is None else _layer_entry(part)
         for path, part in network.named_modules(remove_duplicate=False)
@@ -110,7 +107,7 @@ def _parts(network: Module) -> dict[str, Any]:
 
 
 def _check_state(network: Module, description: Description) -> None:
-    """Check that the description can be read and has the state of the network."""
+    """Check that the description gives a network with the same state."""
     try:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -126,9 +123,6 @@ def _build_on_meta(description: Mapping[str, Any]) -> Module:
 
 def _shapes(network: Module) -> set[tuple[str, torch.Size]]:
     return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
-
-
-# Layers.
 
 
 def _layer_entry(layer: Module) -> Description:
@@ -149,12 +143,9 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, Module]:
     return layers
 
 
-# Nodes.
-
-
 def _graph_entries(network: Module) -> Description:
-    """Describe the nodes and all layers, including those that are not called."""
-    traced = trace(network, known_families())
+    """Describe the nodes and all layers, called or not."""
+    traced = trace(network)
     named = network.named_modules(remove_duplicate=False)
     layers = {path: part for path, part in named if family_of(part) is not None}
     check_paths(layers)

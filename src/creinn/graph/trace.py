@@ -12,7 +12,6 @@ import inspect
 import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +24,7 @@ from creinn.graph import checks
 from creinn.graph.checks import GraphError, Kind, check_call
 from creinn.nn import functional as functions
 from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
-from creinn.nn.registry import INTERVAL_FAMILIES, family_of
+from creinn.nn.registry import INTERVAL_FAMILIES, family_of, known_families
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
 _VIEWS = {  # functions and layers with results that can share memory with the input
@@ -39,7 +38,7 @@ class Traced(NamedTuple):
 
     graph: fx.Graph
     layers: dict[str, Module]  # the called layers by all their paths, in the order of the network
-    outputs: Mapping[str, fx.Node] = MappingProxyType({})  # the last one by the path of the module
+    outputs: dict[str, fx.Node]  # the last outputs of modules by their first path
 
     def layer(self, node: fx.Node) -> Module | None:
         """Return the layer that a node calls, or ``None``."""
@@ -54,12 +53,13 @@ class Traced(NamedTuple):
         return module
 
 
-def trace(network: Module, families: Collection[str]) -> Traced:
-    """Trace a network with layers of the given families, which is not changed.
+def trace(network: Module, families: Collection[str] = ()) -> Traced:
+    """Trace a network with layers of the given families, or of all families.
 
     Raises:
         GraphError: If the forward pass calls an unknown layer or function.
     """
+    families = families or known_families()
     try:
         duplicate = copy.deepcopy(network)
     except Exception as error:
@@ -140,7 +140,7 @@ class _StrictTracer(GraphTracer):
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Record the call of a layer, or run any other module."""
         path = self.path_of_module(m)
-        where = checks.place(path, m)
+        where = f"{path}: {type(m).__name__}".removeprefix(": ")
         if self.refused[m]:
             raise GraphError(f"{where}: {self.refused[m]}")
         try:
@@ -154,21 +154,21 @@ class _StrictTracer(GraphTracer):
         return output
 
     def create_node(
-        self, op: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
+        self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
         """Create a node for a known layer or function."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
-            *known, kind = self._known(op, target, args, kwargs)
+            *known, result = self._known(kind, target, args, kwargs)
         except ValueError as error:
             raise GraphError(f"{meta['where']}: {error}.") from error
         node = super().create_node(*known)
         node.meta.update(meta)
-        self.kinds[node] = kind
+        self.kinds[node] = result
         return node
 
     def _known(self, op: str, target: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """Return the arguments of the node to be recorded, and its kind."""
+        """Return the arguments of the recorded node, and the kind of its result."""
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
