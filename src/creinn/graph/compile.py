@@ -39,15 +39,15 @@ def compile(
     """Compile a trained model for inference.
 
     The bounds are those of the model in eval mode up to rounding. The result can be moved to a
-    device or a dtype, but it cannot be trained or saved. With ``native=False`` it can be exported
-    with ``torch.export``.
+    device or a dtype, but not trained or saved. With ``native=False``, ``torch.export`` can export
+    it.
 
     Args:
         model: A trained model, which is not changed.
         example: An example of the inputs, to prepare for the size of the images.
         memory_format: The memory format of the images and of the weights of 2d convolutions.
         torch_compile: Whether to use ``torch.compile``, which requires a compiler.
-        native: Whether to use :mod:`creinn.native` if it is available, without ``torch_compile``.
+        native: Whether to use :mod:`creinn.native`, if available and without ``torch_compile``.
         rigorous: Whether to round outwards, so that the credal sets are valid in floating point;
             see :mod:`creinn.graph.rigorous`. It is slow and requires mode ``"sound"`` on a CPU.
 
@@ -57,7 +57,7 @@ def compile(
 
     Example:
         >>> from creinn import nn as inn
-        >>> model = CreINN(Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
+        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
         >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
         torch.Size([5, 3])
     """
@@ -152,7 +152,7 @@ def _members(model: Module) -> list[CreINN]:
 
 
 def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
-    """Return a copy with folded networks; the norm of an interval network is folded too."""
+    """Return a copy with folded networks, and norms of interval networks."""
     replacements: dict[int, Module] = {}  # of the parts with these ids
     for member in _members(model):
         try:

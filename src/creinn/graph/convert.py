@@ -35,14 +35,14 @@ def convert(
 ) -> Module:
     """Convert an ordinary network to an interval network.
 
-    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a single layer.
-    The paths, state keys, shared layers, device, dtype, ``requires_grad`` and training flags are
-    the same. Layers that are not called in the forward pass are removed.
+    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a layer. Paths,
+    state keys, shared layers, device, dtype, ``requires_grad`` and training flags are the same.
+    Layers that the forward pass does not call are removed.
 
     Args:
-        module: A network with one input that returns logits. It consists of ``torch.nn`` layers
-            with an interval version and of functions in :data:`creinn.nn.functional.FUNCTIONS`,
-            under any of the names in torch.
+        module: A network with one input that returns logits, of ``torch.nn`` layers with an
+            interval version and functions in :data:`creinn.nn.functional.FUNCTIONS`, under any of
+            their names in torch.
         radius: The initial radius of the weights relative to their mean magnitude, or, for relative
             radii, to the magnitude of each weight.
         mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"``, the radii
@@ -55,7 +55,7 @@ def convert(
         ValueError: If the radius, the mode or the family is invalid.
 
     Example:
-        >>> ordinary = Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        >>> ordinary = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
         >>> convert(ordinary)(torch.zeros(2, 4)).shape
         torch.Size([2, 8])
     """
@@ -101,7 +101,7 @@ def _check_parameters(traced: Traced) -> None:
 
 
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """Return a CreINN with the options ``form`` that shares the weights of a trained SNN or CreINN.
+    """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
 
     If ``needs_radii`` is true, an ordinary network is converted.
 
@@ -113,9 +113,7 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
         raise ValueError(f"The model was trained with mode={model.mode!r}. Pass the same mode.")
     options = {"num_logits": model.num_logits, "logit_norm": model.logit_norm, **form}
     if needs_radii and not is_interval:
-        network = model.network
-        if model.logit_norm:
-            network = Sequential(network, model.norm)
+        network = Sequential(model.network, model.norm) if model.logit_norm else model.network
         options = {"num_logits": model.num_logits, "logit_norm": False, **form}
         return CreINN.from_options(convert(network.eval(), mode=form["mode"]), **options).eval()
     made = CreINN.from_options(model.network, **options)

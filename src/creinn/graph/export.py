@@ -3,20 +3,20 @@
 The graph runs without this library. An ONNX graph uses single precision. The outputs are, in this
 order:
 
-- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: the reachable bounds and the intersection
+- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds and intersection
   probability;
-- ``label`` ``(N,)``: the index of the predicted class;
-- ``TU``, ``AU``, ``EU`` ``(N,)``: the uncertainties, as in :class:`creinn.CredalSet`. For more than
+- ``label`` ``(N,)``: index of the predicted class;
+- ``TU``, ``AU``, ``EU`` ``(N,)``: uncertainties, as in :class:`creinn.CredalSet`. For more than
   :data:`MOST_CLASSES` classes there is only ``TU``, because the graph computes the lower entropy
-  from all vertices. Then use :meth:`creinn.CredalSet.lower_entropy`, or the NumPy functions of
-  ``examples/entropy_numpy.py``, for ``AU``, and ``EU = TU - AU``;
-- ``classes`` ``(N, K)``: the classes of the rule ``"maximality"``;
-- ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set;
+  from all vertices. Then ``AU`` is :meth:`creinn.CredalSet.lower_entropy`, or the function in
+  ``examples/entropy_numpy.py``, and ``EU = TU - AU``;
+- ``classes`` ``(N, K)``: classes of the rule ``"maximality"``;
+- ``conformal`` ``(N, K)``, if the model is calibrated: classes of the conformal set;
 - ``widened_lower`` and ``widened_upper`` ``(N, K)``, if it is calibrated on distributions;
 - ``accepted`` ``(N,)``, if it is calibrated with ``max_error``.
 
-A warning is raised for a calibration that is not exported, because it uses groups, random numbers
-or an uncertainty that the graph does not have.
+A calibration with groups, random numbers or an uncertainty that is not in the graph is not
+exported, with a warning.
 """
 
 import copy
@@ -259,7 +259,7 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
 
 @contextmanager
 def _errors_of_torch() -> Iterator[None]:
-    """Raise errors of torch as a :class:`GraphError`, and ignore its warnings."""
+    """Convert errors of torch to a :class:`GraphError`, and ignore its warnings."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")  # of torchvision
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -272,7 +272,7 @@ def _errors_of_torch() -> Iterator[None]:
         while (earlier := cause.__cause__ or cause.__context__) is not None:
             cause = earlier
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise GraphError(f"torch cannot export the model: {reason} Replace this part.") from error
+        raise GraphError(f"torch cannot export the model: {reason} Replace this.") from error
     finally:
         logger.setLevel(level)
 

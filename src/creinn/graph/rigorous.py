@@ -4,8 +4,8 @@ A CreINN in mode ``"sound"`` is evaluated in float64, and the result of each lay
 bound of the rounding error. The credal sets contain the real probabilities of all networks with
 weights in center ± radius, for all inputs within the bounds. With a distance, they contain the
 softmax of :math:`l + e` for all :math:`|e_k|` up to the real radius. Weights, statistics,
-temperature and inputs are exact by definition. The arithmetic is assumed to be IEEE with rounding
-to nearest. Subnormal numbers can be flushed to zero.
+temperature and inputs are exact by definition. The arithmetic is IEEE with rounding to nearest;
+subnormal numbers can be flushed to zero.
 
 In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny* is the smallest
 normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
@@ -152,7 +152,7 @@ class _Affine:
         return Interval._of_bounds(bounds)
 
     def _block(self, signs: int) -> Bounds:
-        """Return the weights and the biases of the bounds."""
+        """Return the weights and biases of the bounds."""
         w, radius = self.layer.weight, valid_radius(self.layer.weight_radius)
         v, b, d = rigorous_weights(w, radius, self.layer._biases(), signs)
         low, high, low_, high_ = by_sign(w - v, w + v)
@@ -250,9 +250,9 @@ def radius_bound(
 ) -> Tensor:
     """Return upper bounds ``(N,)`` of the real radii of all members.
 
-    The real radius is non-decreasing in each of its terms, and unbounded for 10⁶ spreads or more.
-    The outputs and the fitted radius are in float64, the spreads and deviations are ``> 0``, and
-    the shares are ``<= 1``. An output with ``tokens`` is ``(N, tokens, C)``.
+    The real radius is non-decreasing in each term, and unbounded for 10⁶ spreads or more. Outputs
+    and radius are in float64, spreads and deviations ``> 0``, and shares ``<= 1``. An output with
+    ``tokens`` is ``(N, tokens, C)``.
     """
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])

@@ -168,7 +168,7 @@ class _StrictTracer(GraphTracer):
         return node
 
     def _known(self, op: str, target: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """Return the arguments of the recorded node, and the kind of its result."""
+        """Return the recorded call and the kind of its result."""
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
@@ -204,7 +204,7 @@ class _StrictTracer(GraphTracer):
 
 
 class _ParameterGuard(TorchFunctionMode):
-    """Mode in which the use of a parameter outside of its layer raises an error."""
+    """Mode in which the direct use of a parameter raises an error."""
 
     def __init__(self, network: Module) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class Layer(ctypes.Structure):
 
 
 def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
-    """Return the library in a folder and an empty text, or ``None`` and the reason."""
+    """Return the library in a folder, or ``None`` and the reason."""
     if os.environ.get("CREINN_NATIVE") == "0":
         return None, "creinn.native is disabled by CREINN_NATIVE=0."
     path = folder / NAME
@@ -148,8 +148,8 @@ def product(
     Args:
         bounds: The bounds of the inputs, which are ``>= 0``.
         weights: The bounds of the weights, as returned by :func:`pack`.
-        norm: For each output, the scale and shift of the center and of the radius, which map the
-            sum and the difference of the bounds. The identity is ``(0.5, 0, 0.5, 0)``.
+        norm: For each output, the scale and shift of the sum and of the difference of the bounds,
+            to the center and the radius. The identity is ``(0.5, 0, 0.5, 0)``.
         window: The settings of the convolution.
         residual: The bounds to be added.
         magnitude: Whether a negative radius is replaced by its absolute value instead of 0.
