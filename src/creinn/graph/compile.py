@@ -27,9 +27,11 @@ from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 
+Model = CreINN | Ensemble
+
 
 def compile(
-    model: CreINN | Ensemble,
+    model: Model,
     example: Inputs | None = None,
     memory_format: torch.memory_format = torch.channels_last,
     torch_compile: bool = False,
@@ -61,7 +63,7 @@ def compile(
         >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
         torch.Size([5, 3])
     """
-    if not isinstance(model, CreINN | Ensemble):
+    if not isinstance(model, Model):
         raise TypeError(f"compile expects a CreINN or an Ensemble, got {type(model).__name__}.")
     if rigorous and torch_compile:
         raise ValueError("Choose either rigorous or torch_compile.")
@@ -77,7 +79,7 @@ def compile(
     return compiled
 
 
-def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None":
+def compile_for_predict(model: Model, x: Inputs) -> "Compiled | None":
     """Compile a model for the compile cache, or return ``None`` if it cannot be compiled."""
     kinds = {type(part) for part in model.modules() if isinstance(part, CredalClassifier)}
     if not kinds <= {CreINN, Ensemble}:  # a subclass may compute something else
@@ -93,7 +95,7 @@ class InferenceModel(CredalClassifier):
 
     uses_compile_cache = False
 
-    def __init__(self, model: CreINN | Ensemble) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.calibration = copy.deepcopy(model.calibration)
         if not model.calibration_is_current:
@@ -113,7 +115,7 @@ class Compiled(InferenceModel):
 
     def __init__(
         self,
-        model: CreINN | Ensemble,
+        model: Model,
         native: bool = True,
         must_fold: bool = False,
         memory_format: torch.memory_format = torch.channels_last,
@@ -151,7 +153,7 @@ def _members(model: Module) -> list[CreINN]:
     return [part for part in model.modules() if isinstance(part, CreINN)]
 
 
-def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
+def _folded_copy(model: Model, native: bool, must_fold: bool) -> Model:
     """Return a copy with folded networks, and norms of interval networks."""
     replacements: dict[int, Module] = {}  # of the parts with these ids
     for member in _members(model):
@@ -190,7 +192,7 @@ def _feature_layers(member: CreINN) -> list[str | Module]:
 class RigorousModel(InferenceModel):
     """A model with credal sets that are valid in floating point; see :func:`compile`."""
 
-    def __init__(self, model: CreINN | Ensemble) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._members = [RigorousMember(member) for member in getattr(model, "members", [model])]
         self._combine = getattr(model, "combine", "envelope")

@@ -40,7 +40,6 @@ from torch.nn import Module
 
 from creinn import __version__
 from creinn.classifier.base import Inputs
-from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
 from creinn.credal.abstention import Abstention
@@ -50,16 +49,17 @@ from creinn.credal.entropy import MOST_CLASSES, lower_entropy_by_vertices
 from creinn.credal.margin import UNITS, add_margin
 from creinn.files import write_bytes
 from creinn.graph.checks import GraphError
-from creinn.graph.compile import compile
+from creinn.graph.compile import Model, compile
 from creinn.interval import Interval
 from creinn.numerics import entropy
+
+Join = Callable[[Sequence[Tensor]], Inputs]  # from tensors to the input of the model
+Calibration = tuple[Conformal | None, Abstention | None]
 
 _OUTPUTS = {"total": "TU", "aleatoric": "AU", "epistemic": "EU"}
 
 
-def export(
-    model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs | None = None
-) -> None:
+def export(model: Model, path: str | PathLike[str], example: Inputs | None = None) -> None:
     """Export a model to ONNX or ``torch.export``, depending on the suffix of the path.
 
     The input is ``x``, or ``x_lower`` and ``x_upper`` for intervals, with any number of rows. The
@@ -95,7 +95,7 @@ def export(
     example = example_of(model) if example is None else example
     if is_onnx and _dtype(model) != torch.float32:
         model = copy.deepcopy(model).float()  # onnxruntime has few operators for other precisions
-    program, names = _program(model, first_rows(example, 2), *_kept_calibration(model))
+    program, names = _program(model, first_rows(example, 2), _kept_calibration(model))
     about = {"class_names": model.class_names, "preprocessing": model.preprocessing}
     about |= {"creinn": __version__}
     if is_onnx:
@@ -110,7 +110,7 @@ def export(
 
 def _check_arguments(model: Any, path: Path) -> bool:
     """Check the arguments, and return whether the format is ONNX."""
-    if not isinstance(model, CreINN | Ensemble):
+    if not isinstance(model, Model):
         raise TypeError(f"export expects a CreINN or an Ensemble, got {type(model).__name__}.")
     if (suffix := path.suffix.lower()) not in (".onnx", ".pt2"):
         raise ValueError(f"The suffix of {path} must be .onnx or .pt2.")
@@ -123,20 +123,18 @@ def _check_arguments(model: Any, path: Path) -> bool:
 class _Graph(Module):
     """A model whose inputs and outputs are tensors."""
 
-    quantiles: Tensor | None  # one value, or one for each class
+    quantiles: Tensor  # one value, or one for each class
 
-    def __init__(
-        self,
-        model: Module,
-        join: Callable[[Sequence[Tensor]], Inputs],
-        conformal: Conformal | None,
-        quantiles: Tensor | None,
-        abstention: Abstention | None,
-    ) -> None:
+    def __init__(self, model: Any, join: Join, calibration: Calibration) -> None:
         super().__init__()
-        self.model, self.conformal, self.abstention = model, conformal, abstention
-        self.join = join  # converts the tensors to the input of the model
-        self.register_buffer("quantiles", quantiles)
+        self.model, self.join = model, join
+        self.conformal, self.abstention = calibration
+        if self.conformal is not None:
+            dtype = _dtype(model)
+            groups = torch.arange(model.num_classes) if self.conformal.by else ONE_GROUP
+            quantiles = self.conformal.quantiles(groups=groups)
+            quantiles = quantiles + self.conformal.tolerance(quantiles, dtype)
+            self.register_buffer("quantiles", quantiles.to(dtype))
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
         sets = self.model(self.join(x))
@@ -151,7 +149,6 @@ class _Graph(Module):
 
     def _calibrated(self, sets: CredalSet, conformal: Conformal) -> dict[str, Tensor]:
         score, bounds = conformal.score, (sets.lower, sets.upper)
-        assert self.quantiles is not None
         if score in UNITS:
             lower, upper = add_margin(*bounds, self.quantiles, score)
             return {"widened_lower": lower, "widened_upper": upper}
@@ -159,7 +156,7 @@ class _Graph(Module):
         return {"conformal": scores <= self.quantiles}
 
 
-def _kept_calibration(model: CreINN | Ensemble) -> tuple[Conformal | None, Abstention | None]:
+def _kept_calibration(model: Model) -> Calibration:
     """Return the parts of the calibration that can be exported."""
     conformal, abstention = model.current_conformal(), model.current_abstention()
     for found in (conformal, abstention):
@@ -196,14 +193,10 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _program(
-    model: CreINN | Ensemble,
-    example: Inputs,
-    conformal: Conformal | None,
-    abstention: Abstention | None,
+    model: Model, example: Inputs, calibration: Calibration
 ) -> tuple[ExportedProgram, list[str]]:
     """Return a graph for any number of rows, and the names of the inputs."""
-    dtype = _dtype(model)
-    example = to_device(example, next(model.parameters()).device, dtype)
+    example = to_device(example, next(model.parameters()).device, _dtype(model))
     if count_rows(example) == 1:  # otherwise the graph would be for one row
         example = concatenate([example, example])
     model.check_network(example)
@@ -213,21 +206,14 @@ def _program(
         form = copy.deepcopy(model).eval().requires_grad_(False)
     form(example)  # raises the error of the model for an invalid example
     names, inputs, join = _flatten(example)
-    quantiles = None
-    if conformal is not None:
-        groups = torch.arange(model.num_classes) if conformal.by else ONE_GROUP
-        quantiles = conformal.quantiles(groups=groups)
-        quantiles = (quantiles + conformal.tolerance(quantiles, dtype)).to(dtype)
-    graph = _Graph(form, join, conformal, quantiles, abstention)
+    graph = _Graph(form, join, calibration)
     shapes = (({0: Dim("rows", min=1)},) * len(inputs),)
     with _errors_of_torch():
         program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
     return program, names
 
 
-def _flatten(
-    example: Inputs,
-) -> tuple[list[str], tuple[Tensor, ...], Callable[[Sequence[Tensor]], Inputs]]:
+def _flatten(example: Inputs) -> tuple[list[str], tuple[Tensor, ...], Join]:
     """Return the names and tensors of the inputs, and a function to join them."""
     if isinstance(example, Interval):  # both bounds can be the same tensor
         example = Interval._of_parts(example.lower, example.upper.clone())
@@ -281,7 +267,7 @@ def _dtype(model: Module) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
-def example_of(model: CreINN | Ensemble) -> Tensor:
+def example_of(model: Model) -> Tensor:
     """Return two rows of zeros of the size of the first layer.
 
     Raises:

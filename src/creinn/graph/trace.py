@@ -79,9 +79,6 @@ def trace(network: Module, families: Collection[str] = ()) -> Traced:
     return Traced(graph, used | added, outputs)
 
 
-# Recording of a forward pass.
-
-
 def _record(network: Module, families: Collection[str], mode: bool) -> fx.Graph:
     for module in network.modules():
         module.training = mode
@@ -257,9 +254,6 @@ def _label(thing: Any) -> str:
         return f"a {type(thing).__name__}"
     target = thing.meta["target"]
     return f"{thing.name} ({getattr(target, '__name__', target)})"
-
-
-# Differences between the modes, and in-place operations.
 
 
 def _join_modes(
