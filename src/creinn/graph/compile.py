@@ -132,8 +132,7 @@ class Compiled(InferenceModel):
                 part.is_checked = True  # a folded network cannot be inspected
         self.memory_format = memory_format
         for weight in self.parameters():
-            if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=memory_format)
+            weight.data = self._prepared(weight)
         self.requires_grad_(False).eval()
 
     def forward(self, x: Inputs) -> CredalSet:

@@ -103,10 +103,8 @@ def _check_parameters(traced: Traced) -> None:
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
 
-    If ``needs_radii`` is true, an ordinary network is converted.
-
-    Raises:
-        ValueError: If the network cannot be converted, or is an interval network of another mode.
+    If ``needs_radii`` is true, an ordinary network is converted. An interval network must have the
+    same mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     if is_interval and form["mode"] != model.mode:
@@ -137,9 +135,9 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii and the radius branches of the batch norms.
 
     The radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is
-    relative, where ``g`` is the growth up to the next batch norm, or the output in sound mode. The
-    radii of biases are 0. In the other modes the radius branch of a norm is the exact map divided
-    by the growth since the last norm, so that the relative widths are constant.
+    relative, where ``g`` is the growth up to the next batch norm, or the output in sound mode. In
+    the other modes the radius branch of a norm is the exact map divided by the growth since the
+    last norm, so that the relative widths are constant.
     """
     for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
         if norm.affine:
@@ -147,8 +145,6 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
         elif norm.running_var is not None:
             norm.running_var[norm.num_features :] *= growth**2
     for layer, growth in _growth_ahead(traced, mode).items():
-        if not isinstance(layer, IntervalParameters):
-            continue
         tiny = torch.finfo(layer.weight.dtype).tiny
         if isinstance(layer, RelativeParameters):
             layer.relative_radius.fill_(max(radius / growth, tiny))
@@ -189,9 +185,9 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
     return found
 
 
-def _growth_ahead(traced: Traced, mode: Mode) -> dict[Module, float]:
+def _growth_ahead(traced: Traced, mode: Mode) -> dict[IntervalParameters, float]:
     """Return the growth from each layer to the next norm or the output, summed over paths."""
-    found: dict[Module, float] = {}
+    found: dict[IntervalParameters, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):
         ahead[node] = 1.0 if node.op == "output" else 0.0
@@ -199,6 +195,7 @@ def _growth_ahead(traced: Traced, mode: Mode) -> dict[Module, float]:
             reader = traced.layer(user)
             reset = mode != "sound" and isinstance(reader, IntervalBatchNorm)
             ahead[node] += 1.0 if reset else _growth(reader) * ahead[user]
-        if (layer := traced.layer(node)) is not None:
+        layer = traced.layer(node)
+        if isinstance(layer, IntervalParameters):
             found[layer] = found.get(layer, 0.0) + ahead[node]
     return {layer: max(value, 1.0) for layer, value in found.items()}

@@ -268,11 +268,7 @@ def _dtype(model: Module) -> torch.dtype:
 
 
 def example_of(model: Model) -> Tensor:
-    """Return two rows of zeros of the size of the first layer.
-
-    Raises:
-        ValueError: If the size is not known.
-    """
+    """Return two rows of zeros of the size of the first layer, which must be linear."""
     network = next(part.network for part in model.modules() if isinstance(part, CreINN))
     first: Any = next(layer for layer in network.modules() if list(layer.parameters(recurse=False)))
     if not hasattr(first, "in_features"):

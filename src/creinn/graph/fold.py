@@ -62,7 +62,7 @@ def fold(
     With additional outputs ``at``, as in :func:`find_node`, it is a :class:`FoldedNetwork`.
 
     Raises:
-        GraphError: If the network is not a graph of known layers, or if ``at`` is not found.
+        GraphError: If the network is not a graph of known layers, or a module is not called.
     """
     traced = trace(network)
     graph = traced.graph
@@ -95,11 +95,7 @@ def fold(
 
 
 def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
-    """Return the node of the output of the module at a path, or of the input of a layer.
-
-    Raises:
-        GraphError: If the module is not called in the graph.
-    """
+    """Return the node of the output of the module at a path, or of the input of a layer."""
     module = network.get_submodule(at) if isinstance(at, str) else at
     paths = [path for path, part in network.named_modules() if part is module]
     node = traced.outputs.get(paths[0]) if paths else None
@@ -111,10 +107,10 @@ def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
     """Fold a convolution and the batch norm after it."""
     fused = copy.deepcopy(layer).eval()
-    behind, norm = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
+    user, norm = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
     if norm is not None and norm.running_var is not None:
         fused = fuse_conv_bn_eval(fused, copy.deepcopy(norm).eval())
-        _absorb(node, behind)
+        _absorb(node, user)
     return Product(fused, fused.weight, fused.bias)
 
 
@@ -122,14 +118,14 @@ def _fold_interval(
     node: fx.Node, layer: IntervalParameters, traced: Traced, native: bool
 ) -> FoldedLayer:
     """Fold the layer of ``node`` and the layers after it."""
-    behind, norm = _only_user(node, traced, IntervalBatchNorm)
+    user, norm = _only_user(node, traced, IntervalBatchNorm)
     fits = norm is not None and norm.running_var is not None
     if not (fits and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims):
-        norm = behind = None
-    _absorb(node, behind)
-    behind, _ = _only_user(node, traced, inn.ReLU)
-    _absorb(node, behind)
-    relu = behind is not None
+        norm = user = None
+    _absorb(node, user)
+    user, _ = _only_user(node, traced, inn.ReLU)
+    _absorb(node, user)
+    relu = user is not None
     kind: type[FoldedLayer] = NativeFull if native and NativeFull.supports(layer) else FoldedFull
     if isinstance(layer, RelativeParameters):
         kind = FoldedRelative
@@ -162,11 +158,11 @@ def _replace(node: fx.Node, traced: Traced, layer: Module) -> None:
     traced.layers[path], node.target = layer, path
 
 
-def _absorb(node: fx.Node, behind: fx.Node | None) -> None:
-    """Remove ``behind``, which is now a part of ``node``."""
-    if behind is not None:
-        behind.replace_all_uses_with(node)
-        node.graph.erase_node(behind)
+def _absorb(node: fx.Node, user: fx.Node | None) -> None:
+    """Remove ``user``, which is now a part of ``node``."""
+    if user is not None:
+        user.replace_all_uses_with(node)
+        node.graph.erase_node(user)
 
 
 def _only_user(node: fx.Node, traced: Traced, kind: type[Module]) -> tuple[fx.Node | None, Any]:

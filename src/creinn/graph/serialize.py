@@ -72,10 +72,11 @@ def build(description: Mapping[str, Any]) -> Module:
 
 def _recorded(network: Module) -> Description | None:
     """Return the config of a builder, if the network has not been changed."""
-    config = getattr(network, "config", None)
-    if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
-        return None
-    description = {"builder": config["builder"], "arguments": config["arguments"]}
+    match getattr(network, "config", None):
+        case {"builder": name, "arguments": options}:
+            description = {"builder": name, "arguments": options}
+        case _:
+            return None
     modes = {part.mode for part in network.modules() if isinstance(part, IntervalBatchNorm)}
     if modes == {"sound"}:
         description["norm_mode"] = "sound"
