@@ -260,5 +260,5 @@ def _check_sound(model: CreINN) -> None:
         raise ValueError(f"Rigorous bounds need an interval network. {advice}")
     for part in model.modules():
         if isinstance(part, CreINN | IntervalBatchNorm) and part.mode != "sound":
-            raise ValueError(f"Rigorous bounds need model.mode = 'sound', found {part.mode!r}.")
+            raise ValueError(f"Rigorous bounds require mode 'sound', found {part.mode!r}.")
     model.check_fitted()

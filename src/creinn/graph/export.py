@@ -229,7 +229,7 @@ def _flatten(example: Inputs) -> tuple[list[str], tuple[Tensor, ...], Join]:
 
 def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
     tiny = torch.finfo(torch.float32).tiny
-    for node in program.graph.nodes:  # a smaller number would be 0 in single precision
+    for node in program.graph.nodes:  # smaller numbers would be 0
         if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
             node.update_arg(1, tiny)
     options: dict[str, Any] = {

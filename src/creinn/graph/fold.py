@@ -100,7 +100,7 @@ def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
     paths = [path for path, part in network.named_modules() if part is module]
     node = traced.outputs.get(paths[0]) if paths else None
     if node is None:
-        raise GraphError(f"{at}: this module is not called, or returns no tensor.")
+        raise GraphError(f"{at}: the network does not call this module.")
     return node if isinstance(at, str) else node.all_input_nodes[0]
 
 

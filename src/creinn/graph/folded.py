@@ -231,7 +231,7 @@ class Product(Module):
         self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the output for another weight."""
+        """Compute the product with another weight."""
         return (self._layer[0]._conv_forward if self._is_conv else F.linear)(x, weight, bias)
 
     def forward(self, x: Tensor) -> Tensor:

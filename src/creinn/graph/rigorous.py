@@ -25,7 +25,7 @@ also be :math:`2^{-44}` of :math:`|x|`.
 of the products of :math:`t_i = w_i - v_i` and :math:`s_i = w_i + v_i` with the positive and the
 negative parts of the bounds. Each term is non-decreasing in :math:`t_i` and non-increasing in
 :math:`s_i`. The computed sum is a lower bound, because :math:`t_i + \gamma |t_i| \le w_i - \rho_i`
-and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. Terms that are zero are not rounded. There is at
+and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There is at
 most one other term for each weight if the inputs are :math:`\ge 0`, and at most two otherwise.
 Convolutions in float64 are such sums, because torch uses a product of matrices.
 
@@ -89,7 +89,7 @@ def widen_by_error(lower: Tensor, upper: Tensor, magnitude: Tensor, terms: int =
 
 
 def outward(y: Interval, magnitude: Tensor | None = None, terms: int = 1) -> Interval:
-    """Widen a computed interval; the default magnitude is that of its bounds."""
+    """Widen an interval by the rounding error of its bounds."""
     magnitude = magnitude_of(y) if magnitude is None else magnitude
     lower, upper = widen_by_error(y.lower, y.upper, magnitude, terms)
     return Interval._of_parts(lower.clamp_min(0) if y.nonnegative else lower, upper, y.nonnegative)
@@ -197,7 +197,7 @@ def apply_layer(layer: Any, x: Interval) -> Interval:
         return _batch_norm(layer, x)
     if isinstance(layer, _DROPOUT):
         if layer.training and layer.p > 0:
-            raise ValueError("Dropout with training=True has no rigorous bounds.")
+            raise ValueError("Rigorous bounds are not available for dropout with training=True.")
         return x
     if isinstance(layer, _AVERAGE):
         size = getattr(layer, "kernel_size", x.shape[-2:])
@@ -303,7 +303,7 @@ def _directions(features: Interval) -> Interval:
 
 
 def _distances(distance: Distance, features: Interval) -> Bounds:
-    """Return bounds of the squared and the relative distance.
+    """Return bounds of the squared distance and of the relative distance.
 
     The bound for any class is a bound for the nearest class.
     """

@@ -1,8 +1,8 @@
 """Conversion of the architecture of a network to JSON and back.
 
 A description contains ``builder`` and ``arguments`` for an unchanged network of
-:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. All names are
-looked up in tables; no part of the description is run as code.
+:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. The names
+are looked up in tables. The description is not run as code.
 """
 
 import json
@@ -114,7 +114,7 @@ def _check_state(network: Module, description: Description) -> None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
     if changed := _shapes(network) ^ _shapes(_build_on_meta(json.loads(written))):
-        raise ValueError(f"its state {min(changed)[0]!r} is unknown or has another shape.")
+        raise ValueError(f"the state {min(changed)[0]!r} is unknown, or has a different shape.")
 
 
 def _build_on_meta(description: Mapping[str, Any]) -> Module:

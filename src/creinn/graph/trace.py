@@ -26,7 +26,7 @@ from creinn.nn import functional as functions
 from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 from creinn.nn.registry import INTERVAL_FAMILIES, family_of, known_families
 
-_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
+_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}
 _VIEWS = {  # functions and layers with results that can share memory with the input
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
@@ -34,7 +34,7 @@ _VIEWS = {  # functions and layers with results that can share memory with the i
 
 
 class Traced(NamedTuple):
-    """A graph of layers and known functions, with one input and one output."""
+    """A graph of layers and known functions with one input and one output."""
 
     graph: fx.Graph
     layers: dict[str, Module]  # the called layers by all their paths, in the order of the network
@@ -135,7 +135,7 @@ class _StrictTracer(GraphTracer):
         return family_of(m) is not None
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Record the call of a layer, or run any other module."""
+        """Record the call of a layer, or run the module."""
         path = self.path_of_module(m)
         where = f"{path}: {type(m).__name__}".removeprefix(": ")
         if self.refused[m]:

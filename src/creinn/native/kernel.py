@@ -61,7 +61,7 @@ is_vectorized = best_level > 0
 
 Pair = tuple[int, int]
 
-_STEP = 32  # inputs per step; their signs fill a word, and the tile fits in the L1 cache
+_STEP = 32  # inputs per step; the signs fill a word and the tile is in the L1 cache
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def product(
         level: The index in ``LEVELS``, by default the highest level of the processor.
 
     Raises:
-        RuntimeError: If the library, the level or the memory is not available.
+        RuntimeError: If the library is not available, or if there is not enough memory.
     """
     if LIBRARY is None:
         raise RuntimeError(reason)
