@@ -108,7 +108,7 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     if is_interval and form["mode"] != model.mode:
-        raise ValueError(f"The mode of the model is {model.mode!r}. Pass the same mode.")
+        raise ValueError(f"The model was trained with mode={model.mode!r}. Pass the same mode.")
     options = {"num_logits": model.num_logits, "logit_norm": model.logit_norm, **form}
     if needs_radii and not is_interval:
         network = Sequential(model.network, model.norm) if model.logit_norm else model.network
