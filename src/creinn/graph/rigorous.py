@@ -25,9 +25,9 @@ also be :math:`2^{-44}` of :math:`|x|`.
 of the products of :math:`t_i = w_i - v_i` and :math:`s_i = w_i + v_i` with the positive and the
 negative parts of the bounds. Each term is non-decreasing in :math:`t_i` and non-increasing in
 :math:`s_i`. The computed sum is a lower bound, because :math:`t_i + \gamma |t_i| \le w_i - \rho_i`
-and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There is at
-most one other term for each weight if the inputs are :math:`\ge 0`, and at most two otherwise.
-Convolutions in float64 are such sums, because torch uses a product of matrices.
+and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There
+is at most one other term for each weight if the inputs are :math:`\ge 0`, and at most two
+otherwise. Convolutions in float64 are such sums, because torch uses a product of matrices.
 
 An overflow results in infinity or NaN, and the credal set of such a row is vacuous.
 """
