@@ -244,7 +244,7 @@ def test_example_of_another_size(size):
         model = trained(models.resnet18(4, "imagenet", width=8), (24, 3, 32, 32))
     prepared = compile(model, torch.zeros(1, 3, 32, 32), native=False)
     cropped = [part for part in prepared.modules() if getattr(part, "cropped", None) is not None]
-    assert len(cropped) == 4  # the 3x3 convolutions of the last stage
+    assert len(cropped) == 5  # the convolutions of the last stage
     for other in (size, 32):
         x = inputs((6, 3, other, other))["signed"]
         assert_same(prepared(x), model(x))

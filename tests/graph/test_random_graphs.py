@@ -112,8 +112,7 @@ def test_all_traced_operations_are_drawn():
     network = Network(
         [Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)]
     )
-    tracer = _StrictTracer(network.eval(), ("ordinary",))
-    graph = tracer.trace(torch.nn.Sequential(network))
+    graph = _StrictTracer(network.eval(), ("ordinary",)).trace(network)
     used = {node.meta["target"] for node in graph.nodes}
     ours = {*functions.FUNCTIONS.values(), interval.cat, interval.stack}
     renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # which are recorded under another name

@@ -7,23 +7,24 @@ from typing import Any, Literal
 
 import torch
 from torch import fx
+from torch.nn import Module
 
 from creinn.classifier.compile_cache import has_hooks
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 from creinn.nn.registry import family_of
 
 Kind = Literal["value", "size"]
-"""The kind of a node: a value (interval or tensor) or a size (a shape or an integer from it)."""
+"""A value is an interval or a tensor, and a size is a shape or an integer of it."""
 Kinds = Mapping[fx.Node, Kind]
 
-_PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
+_PATH = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, fx.GraphModule)
 _REASONS = {
-    "(log)?softmax": "CreINN applies Interval SoftMax itself; let the network return logits",
-    "(layer|group|rms|instance|localresponse)norm": "it needs statistics of the sample itself",
+    "(log)?softmax": "CreINN applies Interval SoftMax; let the network return logits",
+    "(layer|group|rms|instance|localresponse)norm": "it needs statistics of the sample",
     "multiheadattention|scaleddotproductattention|transformer": "it multiplies activations",
     "(rnn|lstm|gru)(cell)?$": "recurrent layers have no interval version",
-    "(gt|ge|lt|le|eq|ne)$": "the forward pass may not depend on values that it computes",
+    "(gt|ge|lt|le|eq|ne)$": "the forward pass cannot depend on computed values",
 }
 
 
@@ -35,43 +36,38 @@ def check_paths(paths: Iterable[Any]) -> None:
     """Raise a :class:`GraphError` if the paths are not valid in a graph module."""
     for path in paths:
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
-            raise GraphError(
-                f"{path!r}: a path may contain letters, digits, '_' and '-' only. Rename the layer."
-            )
+            allowed = "letters, digits, '_' and '-'"
+            raise GraphError(f"{path!r}: a path contains only {allowed}. Rename the layer.")
         if hasattr(fx.GraphModule, path.partition(".")[0]):
-            raise GraphError(f"{path!r}: torch.fx reserves the first name. Rename the layer.")
+            raise GraphError(f"{path!r}: torch.fx reserves this name. Rename the layer.")
 
 
-def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
-    """Return the reason why a graph cannot call the module, or an empty string."""
+def why_refused(module: Module, families: Collection[str]) -> str:
+    """Return the reason why a graph cannot call a module, or an empty string."""
     kind, family = type(module), family_of(module)
     if has_hooks(module):
-        return "it has forward hooks, which would be lost. Remove them first."
+        return "it has forward hooks, which would be lost. Remove them."
     if family is None:
         if hasattr(module, "parametrizations"):
-            return "it has parametrized weights. Remove the parametrizations first."
-        if kind.__module__.partition(".")[0] == "torch" and not isinstance(module, _CONTAINERS):
+            return "it has parametrized weights. Remove the parametrizations."
+        if kind.__module__.startswith("torch.") and not isinstance(module, _CONTAINERS):
             return f"{why_unknown(kind.__name__)}."
     elif family not in families:
-        return f"it is a layer of the family {family!r}, expected {', '.join(families)} layers."
+        return f"its family is {family!r}, expected {', '.join(families)}."
     elif "forward" in vars(module):
-        return "its forward was replaced on the object. Write a subclass of torch.nn.Module."
+        return "its forward is set on the object. Use a subclass of torch.nn.Module."
     return ""
 
 
 def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
-    """Return whether the result of the function ``name`` is a value or a size.
-
-    Raises:
-        ValueError: If the function is unknown or does not support the arguments.
-    """
+    """Return the kind of the result of a call, or raise a ``ValueError`` if it is unknown."""
     if name not in FUNCTIONS:
         raise ValueError(f"unknown function {name!r}")
-    function = FUNCTIONS[name]
+    function: Any = FUNCTIONS[name]
     nodes: list[fx.Node] = []
     fx.node.map_arg([args, dict(kwargs)], nodes.append)
     if not nodes:
-        raise ValueError(f"{name} is called on constants alone")
+        raise ValueError(f"{name} is called on constants only")
     try:
         bound = inspect.signature(function).bind(*args, **kwargs).arguments
         if name in ON_SIZES and all(kinds[node] == "size" for node in nodes):
@@ -81,7 +77,7 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
             check(name, argument, given, kinds)
         if hasattr(function, "layer") and len(nodes) == 1:
             del bound["input"]
-            function.layer(**bound)  # raises for options without an interval version
+            function.layer(**bound)  # raises an error for invalid options
     except TypeError as error:
         raise ValueError(f"{name} cannot be called like this: {error}") from error
     return "size" if name in TO_SIZES else "value"
@@ -91,29 +87,25 @@ def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     entries: Any = given if argument == "tensors" else [given]
     if not isinstance(entries, list | tuple):
         entries = [None]
+    allowed = ("value", "size") if "other" in OPERANDS[name] else ("value",)
     for entry in entries:
         is_number = isinstance(entry, int | float) and not isinstance(entry, bool)
-        is_size = kinds.get(entry) == "size" or is_number
-        if not (kinds.get(entry) == "value" or (is_size and "other" in OPERANDS[name])):
+        kind = "size" if is_number else kinds.get(entry)
+        if kind not in allowed:
             raise ValueError(f"{name} needs computed values as {argument!r}, got {given!r}")
 
 
 def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     def check(leaf: Any) -> None:
-        is_plain = leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)
-        if not (is_plain or kinds.get(leaf) == "size"):
+        is_constant = leaf is Ellipsis or isinstance(leaf, int | float | str | None)
+        if not (is_constant or kinds.get(leaf) == "size"):
             raise ValueError(f"{name} needs a constant as {argument!r}, got {leaf!r}")
 
-    fx.node.map_aggregate(given, check)  # check each element of lists, tuples and slices
+    fx.node.map_aggregate(given, check)  # elements of lists, tuples and slices
 
 
 def why_unknown(name: str) -> str:
-    """Return the reason why the layer or function has no interval version."""
+    """Return the reason why a layer or function has no interval version."""
     plain = name.replace("_", "").lower()
     reasons = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
     return next(reasons, "it is not a known layer or function")
-
-
-def place(path: str, module: torch.nn.Module) -> str:
-    """Return the path and the class name of a module, for messages."""
-    return f"{path}: {type(module).__name__}" if path else type(module).__name__

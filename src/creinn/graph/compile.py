@@ -1,8 +1,7 @@
 """Compilation of a CreINN or an Ensemble for faster or rigorous inference.
 
-The result has the same interface. Its networks are folded, or evaluated with outward rounding. An
-ordinary network is not folded if it is not a graph of known layers, or if its logits layer was
-given by name.
+The networks are folded, or evaluated with outward rounding. An ordinary network is not folded if it
+is not a graph of known layers, or if its logits layer is given by name.
 """
 
 import copy
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn import Module, Sequential
 
 from creinn.classifier.base import Inputs
 from creinn.classifier.compile_cache import LOCK
@@ -26,11 +26,12 @@ from creinn.graph.fold import find_node, fold
 from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.registry import known_families
+
+Model = CreINN | Ensemble
 
 
 def compile(
-    model: CreINN | Ensemble,
+    model: Model,
     example: Inputs | None = None,
     memory_format: torch.memory_format = torch.channels_last,
     torch_compile: bool = False,
@@ -39,16 +40,16 @@ def compile(
 ) -> "Compiled | RigorousModel":
     """Compile a trained model for inference.
 
-    The model is not changed. The bounds are those of the model in eval mode up to rounding. The
-    result can be moved to a device or a dtype, but it cannot be trained or saved. With
-    ``native=False`` it can be exported with ``torch.export``.
+    The bounds are those of the model in eval mode up to rounding. The result can be moved to a
+    device or a dtype, but not trained or saved. With ``native=False``, ``torch.export`` can export
+    it.
 
     Args:
-        model: A trained CreINN, or an ensemble of them.
-        example: An example of the inputs, to prepare the convolutions for the size of the images.
+        model: A trained model, which is not changed.
+        example: An example of the inputs, to prepare for the size of the images.
         memory_format: The memory format of the images and of the weights of 2d convolutions.
         torch_compile: Whether to use ``torch.compile``, which requires a compiler.
-        native: Whether to use :mod:`creinn.native` if it is available, without ``torch_compile``.
+        native: Whether to use :mod:`creinn.native`, if available and without ``torch_compile``.
         rigorous: Whether to round outwards, so that the credal sets are valid in floating point;
             see :mod:`creinn.graph.rigorous`. It is slow and requires mode ``"sound"`` on a CPU.
 
@@ -62,10 +63,10 @@ def compile(
         >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
         torch.Size([5, 3])
     """
-    if not isinstance(model, CreINN | Ensemble):
+    if not isinstance(model, Model):
         raise TypeError(f"compile expects a CreINN or an Ensemble, got {type(model).__name__}.")
     if rigorous and torch_compile:
-        raise ValueError("Choose rigorous or torch_compile; they cannot be combined.")
+        raise ValueError("Choose either rigorous or torch_compile.")
     if rigorous:
         return RigorousModel(model)
     compiled = Compiled(model, native and not torch_compile, memory_format=memory_format)
@@ -78,13 +79,10 @@ def compile(
     return compiled
 
 
-def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None":
-    """Compile a model for the compile cache, or return ``None`` if it cannot be compiled.
-
-    A subclass is not compiled, because it may compute something else.
-    """
-    classifiers = [part for part in model.modules() if isinstance(part, CredalClassifier)]
-    if any(type(part) not in (CreINN, Ensemble) for part in classifiers):
+def compile_for_predict(model: Model, x: Inputs) -> "Compiled | None":
+    """Compile a model for the compile cache, or return ``None`` if it cannot be compiled."""
+    kinds = {type(part) for part in model.modules() if isinstance(part, CredalClassifier)}
+    if not kinds <= {CreINN, Ensemble}:  # a subclass may compute something else
         return None
     try:
         return Compiled(model, must_fold=True)
@@ -97,30 +95,27 @@ class InferenceModel(CredalClassifier):
 
     uses_compile_cache = False
 
-    def __init__(self, model: CreINN | Ensemble) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.calibration = copy.deepcopy(model.calibration)
         if not model.calibration_is_current:
             self.calibration.reset()
-        self.calibration.fitted_on.parts = {}  # the weights of the copy do not change
+        self.calibration.fitted_on.parts = {}  # the weights do not change
         self.num_classes, self.class_names = model.num_classes, model.class_names
 
     def train(self, mode: bool = True) -> Any:
-        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
+        """Raise a ``ValueError`` if ``mode`` is true."""
         if mode:
-            raise ValueError("A compiled model cannot be trained. Train the original model.")
+            raise ValueError("A compiled model cannot be trained. Train the original.")
         return super().train(False)
 
 
-# Folded networks.
-
-
 class Compiled(InferenceModel):
-    """A model with folded networks, always in eval mode; see :func:`compile`."""
+    """A model with folded networks; see :func:`compile`."""
 
     def __init__(
         self,
-        model: CreINN | Ensemble,
+        model: Model,
         native: bool = True,
         must_fold: bool = False,
         memory_format: torch.memory_format = torch.channels_last,
@@ -132,76 +127,76 @@ class Compiled(InferenceModel):
             self.model = _folded_copy(model, native, must_fold)
         for part in self.model.modules():
             if isinstance(part, FittedOn):
-                part.parts = {}  # the weights of the copy do not change
-        for member in _members(self.model):
-            member.is_checked = True  # a folded network cannot be inspected
+                part.parts = {}
+            elif isinstance(part, CreINN):
+                part.is_checked = True  # a folded network cannot be inspected
         self.memory_format = memory_format
         for weight in self.parameters():
-            if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=memory_format)
+            weight.data = self._prepared(weight)
         self.requires_grad_(False).eval()
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set for each row."""
-        if isinstance(x, Tensor | Interval):
-            x = x.map_monotone(self._laid_out) if isinstance(x, Interval) else self._laid_out(x)
+        if isinstance(x, Tensor):
+            x = self._prepared(x)
+        elif isinstance(x, Interval):
+            x = x.map_monotone(self._prepared)
         return self.model(x)
 
-    def _laid_out(self, x: Tensor) -> Tensor:
+    def _prepared(self, x: Tensor) -> Tensor:
         x = x.detach()
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
 
-def _members(model: torch.nn.Module) -> list[CreINN]:
+def _members(model: Module) -> list[CreINN]:
     return [part for part in model.modules() if isinstance(part, CreINN)]
 
 
-def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
-    """Return a copy with folded networks; the norm of an interval network is folded too."""
-    instead: dict[int, torch.nn.Module] = {}  # replacements of parts in the copy
+def _folded_copy(model: Model, native: bool, must_fold: bool) -> Model:
+    """Return a copy with folded networks, and norms of interval networks."""
+    replacements: dict[int, Module] = {}  # of the parts with these ids
     for member in _members(model):
         try:
-            instead[id(member.network)] = _folded(member, native)
+            replacements[id(member.network)] = _folded(member, native)
         except GraphError:
             if must_fold or (member.is_interval and member.logits_layer is None):
                 raise
             continue
         if member.is_interval:
-            instead[id(member.norm)] = torch.nn.Identity()
+            replacements[id(member.norm)] = torch.nn.Identity()
         if not member.temperature.is_on:
-            instead[id(member.temperature)] = torch.nn.Identity()
-    return copy.deepcopy(model, instead)
+            replacements[id(member.temperature)] = torch.nn.Identity()
+    return copy.deepcopy(model, replacements)
 
 
-def _folded(member: CreINN, native: bool) -> torch.nn.Module:
+def _folded(member: CreINN, native: bool) -> Module:
     if member.logits_layer is not None:
-        raise GraphError("The network is not folded, because its logits layer is given by name.")
+        raise GraphError("A network with logits_layer is not folded.")
     parts = [member.network, member.norm] if member.is_interval else [member.network]
-    return fold(torch.nn.Sequential(*parts), _feature_layers(member), native)
+    return fold(Sequential(*parts), _feature_layers(member), native)
 
 
-def _feature_layers(member: CreINN) -> list[str | torch.nn.Module]:
+def _feature_layers(member: CreINN) -> list[str | Module]:
     """Return the feature layers in a ``Sequential`` that starts with the network."""
-    places = member.feature_layers or () if member.distance_radius is not None else ()
-    head: Any = None
-    if HEAD in places:
-        head = find_logits_layer(member.network, member.logits_layer)
-    return [head if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
-
-
-# Networks with outward rounding.
+    if member.distance_radius is None:
+        return []
+    return [
+        find_logits_layer(member.network, member.logits_layer)
+        if path == HEAD
+        else f"0.{path.removesuffix(TOKENS)}"
+        for path in member.feature_layers or ()
+    ]
 
 
 class RigorousModel(InferenceModel):
-    """A model on a CPU with credal sets that are valid in floating point; see :func:`compile`."""
+    """A model with credal sets that are valid in floating point; see :func:`compile`."""
 
-    def __init__(self, model: CreINN | Ensemble) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
-        members: Any = model.members if isinstance(model, Ensemble) else [model]
-        self._members = [RigorousMember(member) for member in members]
-        self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
-        like = next(model.parameters())
-        self.like = torch.nn.Parameter(like.new_empty(0), requires_grad=False)  # dtype and device
+        self._members = [RigorousMember(member) for member in getattr(model, "members", [model])]
+        self._combine = getattr(model, "combine", "envelope")
+        like = next(model.parameters()).new_empty(0)
+        self.like = torch.nn.Parameter(like, requires_grad=False)  # for the dtype
         self.eval()
 
     @torch.no_grad()
@@ -216,44 +211,44 @@ class RigorousModel(InferenceModel):
         else:
             average = lower.mean(0), upper.mean(0)
             lower, upper = exact.widen_by_error(*average, average[1], len(bounds))
-        if self.like.dtype != torch.float64:  # the error is 2 ** -24 of the number, or 2 ** -126
+        if self.like.dtype != torch.float64:  # the error is 2 ** -24 of the number or 2 ** -126
             lower = lower * (1 - 2.0**-23) - 2.0**-124
             upper = upper * (1 + 2.0**-23) + 2.0**-124
         lower, upper = (t.clamp(0, 1).to(self.like.dtype) for t in (lower, upper))
         return CredalSet._wrap(lower, upper, labels[0] if len(labels) == 1 else None)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("A rigorous model cannot be moved or cast. Compile the model again.")
+        raise TypeError("A rigorous model cannot be moved or cast. Compile again.")
 
 
 class RigorousMember:
-    """A CreINN in float64 that returns the bounds of the probabilities."""
+    """A CreINN in float64."""
 
     def __init__(self, model: CreINN) -> None:
         _check_sound(model)
         self.model = copy.deepcopy(model)._apply(exact.exact_double).requires_grad_(False).eval()
-        network, path = torch.nn.Sequential(self.model.network), self.model.logits_layer
-        traced = trace(network, known_families())
+        network, path = Sequential(self.model.network), self.model.logits_layer
+        traced = trace(network)
         output = traced.graph.output_node()
         logits = output.args[0] if path is None else find_node(f"0.{path}", network, traced)
-        outputs = [find_node(place, network, traced) for place in _feature_layers(self.model)]
+        outputs = [find_node(layer, network, traced) for layer in _feature_layers(self.model)]
         output.args = ((*outputs, logits),)
         self.evaluation = exact.Evaluation(traced.module().eval())
 
     def logits(self, x: Interval) -> tuple[list[Any], Interval]:
-        """Return the outputs of the feature layers, and the logits after the norm."""
+        """Return the outputs of the feature layers, and the scaled logits."""
         *outputs, logits = self.evaluation.run(x)
         logits = exact.apply_layer(self.model.norm, as_logits(logits, self.model.num_logits))
         temperature = self.model.temperature
         return outputs, exact.outward(logits / temperature.value) if temperature.is_on else logits
 
     def __call__(self, x: Interval) -> tuple[exact.Bounds, Tensor | None]:
-        """Return bounds of the probabilities, and the label if they do not define it."""
+        """Return bounds of the probabilities, and the label with a distance."""
         (outputs, logits), radius = self.logits(x), self.model.distance_radius
         bounds = exact.probability_bounds(logits)
         if radius is None:
             return bounds, None
-        tokens = [place.endswith(TOKENS) for place in self.model.feature_layers or ()]
+        tokens = [path.endswith(TOKENS) for path in self.model.feature_layers or ()]
         added = exact.radius_bound(radius, outputs, tokens).unsqueeze(1)
         wide = exact.outward(Interval._of_parts(logits.lower - added, logits.upper + added))
         return exact.probability_bounds(wide), CredalSet._wrap(*bounds).label
@@ -261,13 +256,9 @@ class RigorousMember:
 
 def _check_sound(model: CreINN) -> None:
     if not model.is_interval:
-        raise ValueError(
-            "Rigorous bounds need an interval network. Call convert(network, 1e-30, 'sound') "
-            "and fit the distance to the result."
-        )
-    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
-    if modes := {model.mode, *(layer.mode for layer in norms)} - {"sound"}:
-        raise ValueError(
-            f"Rigorous bounds need mode 'sound', found {modes.pop()!r}. Set model.mode = 'sound'."
-        )
+        advice = "Call convert(network, 1e-30, 'sound') first."
+        raise ValueError(f"Rigorous bounds need an interval network. {advice}")
+    for part in model.modules():
+        if isinstance(part, CreINN | IntervalBatchNorm) and part.mode != "sound":
+            raise ValueError(f"Rigorous bounds require mode 'sound', found {part.mode!r}.")
     model.check_fitted()

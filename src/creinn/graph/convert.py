@@ -1,10 +1,9 @@
 r"""Conversion of an ordinary network to an interval network.
 
-The relative radius cannot be the same in all layers. In a ResNet-20, small intervals grow by a
-factor of :math:`10^{14}`, so that the credal sets would be vacuous or too small to be seen. A layer
-is therefore initialized with a smaller radius if the growth after the layer is larger; see
-:func:`_initialize_radii`. In mode ``"sound"`` the norms are exact and the result encloses the
-original network. In the other modes the norms, and so the results, are heuristics.
+Small intervals can grow by a factor of :math:`10^{14}`, as in a ResNet-20, so the initial radius of
+a layer is divided by the growth after it; see :func:`_initialize_radii`. In mode ``"sound"`` the
+result encloses the original network. In the other modes the norms, and so the results, are
+heuristics.
 """
 
 import math
@@ -13,9 +12,10 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, fx
+from torch.nn import Module, Sequential
 
 from creinn.classifier.creinn import CreINN
-from creinn.graph.checks import GraphError, place, why_refused
+from creinn.graph.checks import GraphError
 from creinn.graph.trace import Traced, trace
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm, Mode
@@ -24,29 +24,29 @@ from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters
 
 
 class ConversionError(ValueError):
-    """Error for a network without an interval version, with the place and the reason."""
+    """Error for a network that has no interval version."""
 
 
 def convert(
-    module: torch.nn.Module,
+    module: Module,
     radius: float = 0.01,
     mode: Mode = "paper",
     layers: Family | str = "interval",
-) -> torch.nn.Module:
+) -> Module:
     """Convert an ordinary network to an interval network.
 
-    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a single layer.
-    The paths, state keys, shared layers, device, dtype, ``requires_grad`` and training flags are
-    the same. Layers that are not called in the forward pass are removed.
+    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a layer. Paths,
+    state keys, shared layers, device, dtype, ``requires_grad`` and training flags are the same.
+    Layers that the forward pass does not call are removed.
 
     Args:
-        module: A network with one input that returns logits. It consists of ``torch.nn`` layers
-            with an interval version and of functions in :data:`creinn.nn.functional.FUNCTIONS`,
-            under any of the names in torch.
-        radius: The initial radius of the weights relative to their mean magnitude. For relative
-            radii, it is relative to the magnitude of each weight.
-        mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"`` the result
-            encloses the original network, but the radii vanish with the depth.
+        module: A network with one input that returns logits, of ``torch.nn`` layers with an
+            interval version and functions in :data:`creinn.nn.functional.FUNCTIONS`, under any of
+            their names in torch.
+        radius: The initial radius of the weights relative to their mean magnitude, or, for relative
+            radii, to the magnitude of each weight.
+        mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"``, the radii
+            vanish with the depth.
         layers: The family ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
             (:mod:`creinn.nn.relative`), or one of these modules.
 
@@ -62,21 +62,23 @@ def convert(
     family = layers if isinstance(layers, str) else family_name(layers)
     largest = MAX_RELATIVE_RADIUS if family == "relative" else math.inf
     if family not in INTERVAL_FAMILIES:
-        raise ValueError(f"Unknown family {layers!r}; choose 'interval' or 'relative'.")
+        raise ValueError(f"Unknown family {layers!r}. Use 'interval' or 'relative'.")
     if not (0 < radius <= largest and math.isfinite(radius)):
         raise ValueError(f"radius must be positive and at most {largest}, got {radius}.")
     if mode not in get_args(Mode):
-        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
+        raise ValueError(f"Unknown mode {mode!r}. Use 'paper', 'scaled' or 'sound'.")
+    is_layer = family_of(module) == "ordinary"
     try:
-        traced = _trace_ordinary(module)
+        traced = trace(Sequential(module) if is_layer else module, ("ordinary",))
+        _check_parameters(traced)
     except GraphError as error:
         raise ConversionError(f"Cannot convert {error}") from error
     twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
         raise ConversionError(f"{type(module).__name__} has no layer with weights.")
-    interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
+    interval = traced._replace(layers={p: twins[layer] for p, layer in traced.layers.items()})
     _initialize_radii(interval, radius, mode)
-    if module in twins:
+    if is_layer:
         return twins[module]
     network = interval.module(type(module).__name__)
     sources = dict(module.named_modules(remove_duplicate=False))
@@ -86,55 +88,39 @@ def convert(
     return network
 
 
-def _trace_ordinary(module: torch.nn.Module) -> Traced:
-    """Trace an ordinary network whose layers share no parameter, or return that of one layer."""
-    if family_of(module) == "ordinary":
-        if why := why_refused(module, ("ordinary",)):
-            raise GraphError(f"{place('', module)}: {why}")
-        graph = fx.Graph()
-        graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
-        traced = Traced(graph, {"layer": module})
-    else:
-        traced = trace(module, ("ordinary",))
-    owner: dict[Tensor, tuple[str, torch.nn.Module]] = {}
+def _check_parameters(traced: Traced) -> None:
+    """Raise a :class:`GraphError` if layers share a parameter."""
+    owners: dict[Tensor, tuple[str, Module]] = {}
     for path, layer in traced.layers.items():
         for name, parameter in layer.named_parameters():
-            first, other = owner.setdefault(parameter, (f"{path}.{name}", layer))
-            if other is not layer:
+            first, owner = owners.setdefault(parameter, (f"{path}.{name}", layer))
+            if owner is not layer:
                 raise GraphError(
-                    f"{path}.{name}: it is the same parameter as {first} of another layer. "
-                    "Share the whole layer, or copy the parameter."
+                    f"{path}.{name}: it is also {first}. Share the layer or copy the parameter."
                 )
-    return traced
 
 
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
 
-    The weights are shared. If ``needs_radii`` is true, an ordinary network is converted.
-
-    Raises:
-        ValueError: If the network cannot be converted, or is an interval network of another mode.
+    If ``needs_radii`` is true, an ordinary network is converted. An interval network must have the
+    same mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     if is_interval and form["mode"] != model.mode:
-        raise ValueError(
-            f"The model to start from was trained with mode={model.mode!r}. Pass the same mode."
-        )
+        raise ValueError(f"The model was trained with mode={model.mode!r}. Pass the same mode.")
+    options = {"num_logits": model.num_logits, "logit_norm": model.logit_norm, **form}
     if needs_radii and not is_interval:
-        network = model.network
-        if model.logit_norm:
-            network = torch.nn.Sequential(network, model.norm)
+        network = Sequential(model.network, model.norm) if model.logit_norm else model.network
         options = {"num_logits": model.num_logits, "logit_norm": False, **form}
         return CreINN.from_options(convert(network.eval(), mode=form["mode"]), **options).eval()
-    options = {"num_logits": model.num_logits, "logit_norm": model.logit_norm, **form}
     made = CreINN.from_options(model.network, **options)
     made.norm.load_state_dict(model.norm.state_dict())
     made.temperature.load_state_dict(model.temperature.state_dict())
     return made.eval()
 
 
-def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.nn.Module:
+def _twin(path: str, layer: Module, family: str, mode: Mode) -> Module:
     try:
         interval = twin(layer, family)
         if isinstance(interval, IntervalBatchNorm):
@@ -149,9 +135,9 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii and the radius branches of the batch norms.
 
     The radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is
-    relative. Here ``g`` is the growth up to the next batch norm, or up to the output in sound mode.
-    The radius of the biases is 0. In the other modes the radius branch of a norm is the exact map
-    divided by the growth since the last norm, so that the relative widths are constant.
+    relative, where ``g`` is the growth up to the next batch norm, or the output in sound mode. In
+    the other modes the radius branch of a norm is the exact map divided by the growth since the
+    last norm, so that the relative widths are constant.
     """
     for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
         if norm.affine:
@@ -159,8 +145,6 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
         elif norm.running_var is not None:
             norm.running_var[norm.num_features :] *= growth**2
     for layer, growth in _growth_ahead(traced, mode).items():
-        if not isinstance(layer, IntervalParameters):
-            continue
         tiny = torch.finfo(layer.weight.dtype).tiny
         if isinstance(layer, RelativeParameters):
             layer.relative_radius.fill_(max(radius / growth, tiny))
@@ -171,41 +155,39 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
 
 
 def _magnitude(weight: Tensor) -> Tensor:
-    """Return the mean magnitude of each row of weights, in a shape to broadcast."""
+    """Return the mean magnitude of each row of weights."""
     rows = weight.detach().abs().flatten(1).mean(1)
     rows = torch.where(rows > 0, rows, rows.mean())
     rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)  # that of a new layer
     return rows.view(-1, *(1,) * (weight.ndim - 1))
 
 
-def _growth(layer: torch.nn.Module | None) -> float:
+def _growth(layer: Module | None) -> float:
     """Return the growth of small relative radii: the mean of ``|w_o|_1 / |w_o|_2`` over rows."""
     if not isinstance(layer, IntervalParameters):
         return 1.0
     rows = layer.weight.detach().flatten(1).double()
-    norm = rows.norm(dim=1)
-    alive = norm > 0
-    return (rows.abs().sum(1)[alive] / norm[alive]).mean().item() if bool(alive.any()) else 1.0
+    rows = rows[rows.norm(dim=1) > 0]
+    return (rows.abs().sum(1) / rows.norm(dim=1)).mean().item() if len(rows) else 1.0
 
 
 def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
     """Return the maximum growth from the last norm to each batch norm."""
     found: dict[IntervalBatchNorm, float] = {}
-    grown: dict[fx.Node, float] = {}
+    growth: dict[fx.Node, float] = {}
     for node in traced.graph.nodes:
         layer = traced.layer(node)
-        before = max((grown[argument] for argument in node.all_input_nodes), default=1.0)
+        before = max((growth[argument] for argument in node.all_input_nodes), default=1.0)
+        growth[node] = before * _growth(layer)
         if isinstance(layer, IntervalBatchNorm):
             found[layer] = max(found.get(layer, 1.0), before)
-            grown[node] = 1.0
-        else:
-            grown[node] = before * _growth(layer)
+            growth[node] = 1.0
     return found
 
 
-def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
-    """Return the growth from each layer to the next norm, or the output, summed over paths."""
-    found: dict[torch.nn.Module, float] = {}
+def _growth_ahead(traced: Traced, mode: Mode) -> dict[IntervalParameters, float]:
+    """Return the growth from each layer to the next norm or the output, summed over paths."""
+    found: dict[IntervalParameters, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):
         ahead[node] = 1.0 if node.op == "output" else 0.0
@@ -213,6 +195,7 @@ def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
             reader = traced.layer(user)
             reset = mode != "sound" and isinstance(reader, IntervalBatchNorm)
             ahead[node] += 1.0 if reset else _growth(reader) * ahead[user]
-        if (layer := traced.layer(node)) is not None:
+        layer = traced.layer(node)
+        if isinstance(layer, IntervalParameters):
             found[layer] = found.get(layer, 0.0) + ahead[node]
     return {layer: max(value, 1.0) for layer, value in found.items()}

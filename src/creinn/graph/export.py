@@ -1,23 +1,22 @@
 """Export of models to ONNX and ``torch.export``.
 
-The input is a CreINN or an Ensemble, which is compiled if possible. The exported graph runs without
-this library. An ONNX graph uses single precision. The outputs are, in this order:
+The graph runs without this library. An ONNX graph uses single precision. The outputs are, in this
+order:
 
-- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: the reachable bounds and the intersection
+- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds and intersection
   probability;
-- ``label`` ``(N,)``: the index of the predicted class;
-- ``TU``, ``AU``, ``EU`` ``(N,)``: the uncertainties, as in :class:`creinn.CredalSet`. For more than
+- ``label`` ``(N,)``: index of the predicted class;
+- ``TU``, ``AU``, ``EU`` ``(N,)``: uncertainties, as in :class:`creinn.CredalSet`. For more than
   :data:`MOST_CLASSES` classes there is only ``TU``, because the graph computes the lower entropy
-  from all vertices. In this case use :meth:`creinn.CredalSet.lower_entropy`, or
-  ``examples/entropy_numpy.py``, which only requires NumPy, for ``AU``, and ``EU = TU - AU``;
-- ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
-- ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set, which
-  contains the true class with the coverage given to ``calibrate``;
-- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if the model is calibrated on distributions;
-- ``accepted`` ``(N,)``, if the model is calibrated with ``max_error``.
+  from all vertices. Then ``AU`` is :meth:`creinn.CredalSet.lower_entropy`, or the function in
+  ``examples/entropy_numpy.py``, and ``EU = TU - AU``;
+- ``classes`` ``(N, K)``: classes of the rule ``"maximality"``;
+- ``conformal`` ``(N, K)``, if the model is calibrated: classes of the conformal set;
+- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if it is calibrated on distributions;
+- ``accepted`` ``(N,)``, if it is calibrated with ``max_error``.
 
-A calibration with groups, with random numbers, or by an uncertainty that the graph does not have is
-not exported, and a warning is raised.
+A calibration with groups, random numbers or an uncertainty that is not in the graph is not
+exported, with a warning.
 """
 
 import copy
@@ -27,6 +26,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -36,10 +36,10 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
+from torch.nn import Module
 
 from creinn import __version__
 from creinn.classifier.base import Inputs
-from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
 from creinn.credal.abstention import Abstention
@@ -49,23 +49,22 @@ from creinn.credal.entropy import MOST_CLASSES, lower_entropy_by_vertices
 from creinn.credal.margin import UNITS, add_margin
 from creinn.files import write_bytes
 from creinn.graph.checks import GraphError
-from creinn.graph.compile import compile
+from creinn.graph.compile import Model, compile
 from creinn.interval import Interval
 from creinn.numerics import entropy
 
-FORMATS = ("onnx", "pt2")
-ABOUT = "creinn.json"  # the file in a .pt2 that contains the metadata of ONNX
-_OUTPUTS = {"total": "TU", "aleatoric": "AU", "epistemic": "EU"}  # for the names in MEASURES
+Join = Callable[[Sequence[Tensor]], Inputs]  # from tensors to the input of the model
+Calibration = tuple[Conformal | None, Abstention | None]
+
+_OUTPUTS = {"total": "TU", "aleatoric": "AU", "epistemic": "EU"}
 
 
-def export(
-    model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs | None = None
-) -> None:
+def export(model: Model, path: str | PathLike[str], example: Inputs | None = None) -> None:
     """Export a model to ONNX or ``torch.export``, depending on the suffix of the path.
 
-    The input is ``x``, or ``x_lower`` and ``x_upper``, with any number of rows. The values must be
-    finite and preprocessed as for the model. A dict has one input for each key, with the same name.
-    A tuple has the inputs ``x_0``, ``x_1`` and so on. The outputs are described in
+    The input is ``x``, or ``x_lower`` and ``x_upper`` for intervals, with any number of rows. The
+    inputs of a dict have the names of its keys, and those of a tuple are ``x_0``, ``x_1`` and so
+    on. The values must be finite and preprocessed. The outputs are described in
     :mod:`creinn.graph.export`. The metadata ``class_names``, ``preprocessing`` and ``creinn`` (the
     version) are JSON, in the extra file ``creinn.json`` of a ``.pt2`` file.
 
@@ -78,9 +77,9 @@ def export(
     Raises:
         TypeError: If the class of the model or the type of the example is not supported.
         ValueError: If the suffix is unknown, if an example is required, or if torch cannot export
-            an operation of the network. The message contains the name of the operation.
-        RuntimeError: If a distance is not fitted, or if the model was changed after it was fitted
-            or calibrated.
+            an operation, which is named in the message.
+        RuntimeError: If a distance is not fitted, or the model has changed after it was fitted or
+            calibrated.
         ImportError: If ONNX is required and is not installed.
 
     Example:
@@ -91,12 +90,12 @@ def export(
         >>> list(torch.export.load(path).module()(torch.zeros(5, 2)))
         ['lower', 'upper', 'probabilities', 'label', 'TU', 'AU', 'EU', 'classes']
     """
-    path, is_onnx = Path(path), Path(path).suffix.lower() == ".onnx"
-    _check_arguments(model, path)
+    path = Path(path)
+    is_onnx = _check_arguments(model, path)
     example = example_of(model) if example is None else example
     if is_onnx and _dtype(model) != torch.float32:
         model = copy.deepcopy(model).float()  # onnxruntime has few operators for other precisions
-    program, names = _program(model, first_rows(example, 2), *_kept_calibration(model))
+    program, names = _program(model, first_rows(example, 2), _kept_calibration(model))
     about = {"class_names": model.class_names, "preprocessing": model.preprocessing}
     about |= {"creinn": __version__}
     if is_onnx:
@@ -105,37 +104,37 @@ def export(
         return
     file = io.BytesIO()
     with _errors_of_torch():
-        torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
+        torch.export.save(program, file, extra_files={"creinn.json": json.dumps(about)})
     write_bytes(path, file.getvalue())
 
 
-def _check_arguments(model: Any, path: Path) -> None:
-    if not isinstance(model, CreINN | Ensemble):
+def _check_arguments(model: Any, path: Path) -> bool:
+    """Check the arguments, and return whether the format is ONNX."""
+    if not isinstance(model, Model):
         raise TypeError(f"export expects a CreINN or an Ensemble, got {type(model).__name__}.")
-    if (suffix := path.suffix.removeprefix(".").lower()) not in FORMATS:
+    if (suffix := path.suffix.lower()) not in (".onnx", ".pt2"):
         raise ValueError(f"The suffix of {path} must be .onnx or .pt2.")
-    if suffix == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
+    if suffix == ".onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
         raise ImportError('ONNX needs more packages. Run: pip install "creinn[onnx]"')
     model.check_fitted()
+    return suffix == ".onnx"
 
 
-class _Graph(torch.nn.Module):
+class _Graph(Module):
     """A model whose inputs and outputs are tensors."""
 
-    quantiles: Tensor | None  # of the calibration: one value, or one for each class
+    quantiles: Tensor  # one value, or one for each class
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        join: Callable[[Sequence[Tensor]], Inputs],
-        conformal: Conformal | None,
-        quantiles: Tensor | None,
-        abstention: Abstention | None,
-    ) -> None:
+    def __init__(self, model: Any, join: Join, calibration: Calibration) -> None:
         super().__init__()
-        self.model, self.conformal, self.abstention = model, conformal, abstention
-        self.join = join  # converts the tensors to the input of the model
-        self.register_buffer("quantiles", quantiles)
+        self.model, self.join = model, join
+        self.conformal, self.abstention = calibration
+        if self.conformal is not None:
+            dtype = _dtype(model)
+            groups = torch.arange(model.num_classes) if self.conformal.by else ONE_GROUP
+            quantiles = self.conformal.quantiles(groups=groups)
+            quantiles = quantiles + self.conformal.tolerance(quantiles, dtype)
+            self.register_buffer("quantiles", quantiles.to(dtype))
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
         sets = self.model(self.join(x))
@@ -150,7 +149,6 @@ class _Graph(torch.nn.Module):
 
     def _calibrated(self, sets: CredalSet, conformal: Conformal) -> dict[str, Tensor]:
         score, bounds = conformal.score, (sets.lower, sets.upper)
-        assert self.quantiles is not None
         if score in UNITS:
             lower, upper = add_margin(*bounds, self.quantiles, score)
             return {"widened_lower": lower, "widened_upper": upper}
@@ -158,10 +156,8 @@ class _Graph(torch.nn.Module):
         return {"conformal": scores <= self.quantiles}
 
 
-def _kept_calibration(
-    model: CreINN | Ensemble,
-) -> tuple[Conformal | None, Abstention | None]:
-    """Return the conformal calibration and the limit for acceptance, if they can be exported."""
+def _kept_calibration(model: Model) -> Calibration:
+    """Return the parts of the calibration that can be exported."""
     conformal, abstention = model.current_conformal(), model.current_abstention()
     for found in (conformal, abstention):
         if found is not None and found.stale:
@@ -197,61 +193,49 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _program(
-    model: CreINN | Ensemble,
-    example: Inputs,
-    conformal: Conformal | None,
-    abstention: Abstention | None,
+    model: Model, example: Inputs, calibration: Calibration
 ) -> tuple[ExportedProgram, list[str]]:
-    """Return a graph for any number of rows, and the names of its inputs."""
-    dtype = _dtype(model)
-    example = to_device(example, next(model.parameters()).device, dtype)
-    if count_rows(example) == 1:  # with one row, the number of rows would be fixed
+    """Return a graph for any number of rows, and the names of the inputs."""
+    example = to_device(example, next(model.parameters()).device, _dtype(model))
+    if count_rows(example) == 1:  # otherwise the graph would be for one row
         example = concatenate([example, example])
     model.check_network(example)
     try:
-        form: torch.nn.Module = compile(model, example, torch.contiguous_format, native=False)
+        form: Module = compile(model, example, torch.contiguous_format, native=False)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
-    classes = form(example).num_classes  # raises the error of the model for an invalid example
+    form(example)  # raises the error of the model for an invalid example
     names, inputs, join = _flatten(example)
-    quantiles = None
-    if conformal is not None:
-        groups = torch.arange(classes) if conformal.by else ONE_GROUP
-        quantiles = conformal.quantiles(groups=groups)
-        quantiles = (quantiles + conformal.tolerance(quantiles, dtype)).to(dtype)
-    graph, rows = _Graph(form, join, conformal, quantiles, abstention), Dim("rows", min=1)
-    shapes = (tuple({0: rows} for _ in inputs),)
+    graph = _Graph(form, join, calibration)
+    shapes = (({0: Dim("rows", min=1)},) * len(inputs),)
     with _errors_of_torch():
         program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
     return program, names
 
 
-def _flatten(
-    example: Inputs,
-) -> tuple[list[str], tuple[Tensor, ...], Callable[[Sequence[Tensor]], Inputs]]:
+def _flatten(example: Inputs) -> tuple[list[str], tuple[Tensor, ...], Join]:
     """Return the names and tensors of the inputs, and a function to join them."""
-    if isinstance(example, Interval):  # two tensors, even if the bounds are the same tensor
-        bounds = example.lower, example.upper.clone()
-        return ["x_lower", "x_upper"], bounds, lambda x: Interval._of_parts(*x)
+    if isinstance(example, Interval):  # both bounds can be the same tensor
+        example = Interval._of_parts(example.lower, example.upper.clone())
     leaves, structure = pytree.tree_flatten_with_path(example)
     paths, inputs = zip(*leaves, strict=True)
     names = []
     for path in paths:
-        keys = [str(getattr(key, "key", getattr(key, "idx", key))) for key in path]
-        is_sequence = not path or isinstance(path[0], pytree.SequenceKey)
-        names.append("_".join(["x", *keys] if is_sequence else keys))
+        keys = [str(value) for key in path for value in astuple(key)]
+        is_dict = path and isinstance(path[0], pytree.MappingKey)
+        names.append("_".join(keys if is_dict else ["x", *keys]))
     return names, inputs, lambda x: pytree.tree_unflatten(x, structure)
 
 
 def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
     tiny = torch.finfo(torch.float32).tiny
-    for node in program.graph.nodes:  # ONNX has single precision, and a smaller number would be 0
+    for node in program.graph.nodes:  # smaller numbers would be 0
         if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
             node.update_arg(1, tiny)
     options: dict[str, Any] = {
         "input_names": names,
         "output_names": list(program.call_spec.out_spec.context),
-        "dynamic_shapes": (tuple({0: "rows"} for _ in names),),
+        "dynamic_shapes": (({0: "rows"},) * len(names),),
     }
     with _errors_of_torch():
         found: Any = torch.onnx.export(program, dynamo=True, verbose=False, **options)
@@ -261,7 +245,7 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
 
 @contextmanager
 def _errors_of_torch() -> Iterator[None]:
-    """Raise errors of torch as a :class:`GraphError`, and ignore warnings about its internals."""
+    """Convert errors of torch to a :class:`GraphError`, and ignore its warnings."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")  # of torchvision
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -274,24 +258,20 @@ def _errors_of_torch() -> Iterator[None]:
         while (earlier := cause.__cause__ or cause.__context__) is not None:
             cause = earlier
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise GraphError(f"torch cannot export the model: {reason} Replace this part.") from error
+        raise GraphError(f"torch cannot export the model: {reason} Replace this.") from error
     finally:
         logger.setLevel(level)
 
 
-def _dtype(model: torch.nn.Module) -> torch.dtype:
+def _dtype(model: Module) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
-def example_of(model: CreINN | Ensemble) -> Tensor:
-    """Return two rows of zeros of the size of the first layer.
-
-    Raises:
-        ValueError: If the size is not known.
-    """
+def example_of(model: Model) -> Tensor:
+    """Return two rows of zeros of the size of the first layer, which must be linear."""
     network = next(part.network for part in model.modules() if isinstance(part, CreINN))
     first: Any = next(layer for layer in network.modules() if list(layer.parameters(recurse=False)))
     if not hasattr(first, "in_features"):
         kind = type(first).__name__
-        raise ValueError(f"The size of the inputs of {kind} is unknown. Pass example=x[:1].")
+        raise ValueError(f"The input size of {kind} is unknown. Pass example=x[:1].")
     return torch.zeros(2, first.in_features)

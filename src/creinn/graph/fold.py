@@ -1,9 +1,8 @@
 """Folding of a trained network for inference.
 
-The result is a copy of the graph of a network with the same bounds and fewer operations. An affine
-interval layer, its batch norm and its ReLU are one layer of :mod:`creinn.graph.folded`. A sum and
-its ReLU are one function, or a part of the layer before. A batch norm after an ordinary convolution
-is part of its weights.
+An affine interval layer, its batch norm and its ReLU become one layer of
+:mod:`creinn.graph.folded`. A sum and its ReLU become one function, or a part of the layer before. A
+batch norm after an ordinary convolution is multiplied into its weights.
 """
 
 import copy
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import Module
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
@@ -28,7 +28,7 @@ from creinn.graph.trace import Traced, trace
 from creinn.nn import functional as functions
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.registry import family_of, known_families
+from creinn.nn.registry import family_of
 from creinn.nn.relative import RelativeParameters
 
 _FAMILIES = (torch.nn, inn)
@@ -37,15 +37,15 @@ _IDLE = tuple(getattr(family, name) for family in _FAMILIES for name in _IDLE_NA
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
-class FoldedNetwork(torch.nn.Module):
-    """A folded network; its ``graph`` returns additional outputs and the logits."""
+class FoldedNetwork(Module):
+    """A folded network whose ``graph`` returns additional outputs and the logits."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
         self.graph = graph
 
     def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return the outputs of the selected modules, and the logits."""
+        """Return the additional outputs and the logits."""
         *inner, logits = self.graph(x)
         return tuple(inner), logits
 
@@ -55,17 +55,16 @@ class FoldedNetwork(torch.nn.Module):
 
 
 def fold(
-    network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = (), native: bool = False
+    network: Module, at: Sequence[str | Module] = (), native: bool = False
 ) -> fx.GraphModule | FoldedNetwork:
     """Return a folded copy of a network in eval mode, which uses the C++ library if ``native``.
 
-    The result is a :class:`FoldedNetwork` if there are additional outputs ``at``; see
-    :func:`find_node`.
+    With additional outputs ``at``, as in :func:`find_node`, it is a :class:`FoldedNetwork`.
 
     Raises:
-        GraphError: If the network is not a graph of known layers, or if ``at`` is not found.
+        GraphError: If the network is not a graph of known layers, or a module is not called.
     """
-    traced = trace(network, known_families())
+    traced = trace(network)
     graph = traced.graph
     if at:
         output = graph.output_node()
@@ -83,7 +82,7 @@ def fold(
             node.op, node.target = "call_method", "flatten"
             node.args = (*node.args, layer.start_dim, layer.end_dim)
         elif node.target is functions.add:
-            relu = _only_user(node, traced, inn.ReLU)
+            relu, _ = _only_user(node, traced, inn.ReLU)
             node.target, node.kwargs = sum_moments, {**node.kwargs, "relu": relu is not None}
             _absorb(node, relu)
     for node in graph.nodes:
@@ -91,32 +90,27 @@ def fold(
             _join_sum(node, traced)
     called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
     layers = {path: _copied(layer) for path, layer in traced.layers.items() if path in called}
-    module = Traced(graph, layers).module("Folded").requires_grad_(False).eval()
+    module = traced._replace(layers=layers).module("Folded").requires_grad_(False).eval()
     return FoldedNetwork(module).eval() if at else module
 
 
-def find_node(at: str | torch.nn.Module, network: torch.nn.Module, traced: Traced) -> fx.Node:
-    """Return the node for the output of the module at a path, or for the input of a layer.
-
-    Raises:
-        GraphError: If the module is not called in the graph.
-    """
+def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
+    """Return the node of the output of the module at a path, or of the input of a layer."""
     module = network.get_submodule(at) if isinstance(at, str) else at
     paths = [path for path, part in network.named_modules() if part is module]
     node = traced.outputs.get(paths[0]) if paths else None
     if node is None:
-        raise GraphError(f"{at}: the network does not call this module, or it returns no tensor.")
+        raise GraphError(f"{at}: the network does not call this module.")
     return node if isinstance(at, str) else node.all_input_nodes[0]
 
 
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
     """Fold a convolution and the batch norm after it."""
     fused = copy.deepcopy(layer).eval()
-    behind = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
-    norm: Any = None if behind is None else traced.layer(behind)
+    user, norm = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
     if norm is not None and norm.running_var is not None:
         fused = fuse_conv_bn_eval(fused, copy.deepcopy(norm).eval())
-        _absorb(node, behind)
+        _absorb(node, user)
     return Product(fused, fused.weight, fused.bias)
 
 
@@ -124,14 +118,14 @@ def _fold_interval(
     node: fx.Node, layer: IntervalParameters, traced: Traced, native: bool
 ) -> FoldedLayer:
     """Fold the layer of ``node`` and the layers after it."""
-    behind = _only_user(node, traced, IntervalBatchNorm)
-    norm: Any = None if behind is None else traced.layer(behind)
+    user, norm = _only_user(node, traced, IntervalBatchNorm)
     fits = norm is not None and norm.running_var is not None
     if not (fits and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims):
-        norm = behind = None
-    _absorb(node, behind)
-    relu = _only_user(node, traced, inn.ReLU)
-    _absorb(node, relu)
+        norm = user = None
+    _absorb(node, user)
+    user, _ = _only_user(node, traced, inn.ReLU)
+    _absorb(node, user)
+    relu = user is not None
     kind: type[FoldedLayer] = NativeFull if native and NativeFull.supports(layer) else FoldedFull
     if isinstance(layer, RelativeParameters):
         kind = FoldedRelative
@@ -140,14 +134,14 @@ def _fold_interval(
     is_after_relu = before.relu if isinstance(before, FoldedLayer) else source.kwargs.get("relu")
     has_batch = norm is not None and len(norm._dims) == 1
     if has_batch and (kind is FoldedRelative or is_after_relu):
-        return kind(layer, norm, relu is not None, None)  # which supports all inputs
-    parts = (layer, norm, None if relu is None else inn.ReLU())
+        return kind(layer, norm, relu, None)  # it supports all inputs
+    parts = (layer, norm, inn.ReLU() if relu else None)
     general = torch.nn.Sequential(*(_copied(part) for part in parts if part is not None))
-    return kind(layer, norm, relu is not None, general)
+    return kind(layer, norm, relu, general)
 
 
 def _join_sum(node: fx.Node, traced: Traced) -> None:
-    """Move a sum and its ReLU into a layer of the library if the sum is its only user."""
+    """Move a sum and its ReLU into a layer of the library that has no other user."""
     for argument, other in (node.args, node.args[::-1]):
         if not isinstance(argument, fx.Node) or len(argument.users) > 1 or argument.kwargs:
             continue
@@ -159,26 +153,28 @@ def _join_sum(node: fx.Node, traced: Traced) -> None:
             return
 
 
-def _replace(node: fx.Node, traced: Traced, layer: torch.nn.Module) -> None:
+def _replace(node: fx.Node, traced: Traced, layer: Module) -> None:
     path = f"folded_{len(traced.layers)}"
     traced.layers[path], node.target = layer, path
 
 
-def _absorb(node: fx.Node, behind: fx.Node | None) -> None:
-    """Remove ``behind`` from the graph, because it is a part of ``node``."""
-    if behind is not None:
-        behind.replace_all_uses_with(node)
-        node.graph.erase_node(behind)
+def _absorb(node: fx.Node, user: fx.Node | None) -> None:
+    """Remove ``user``, which is now a part of ``node``."""
+    if user is not None:
+        user.replace_all_uses_with(node)
+        node.graph.erase_node(user)
 
 
-def _only_user(node: fx.Node, traced: Traced, kind: type[torch.nn.Module]) -> fx.Node | None:
-    """Return the only user of ``node`` if it is a call of a layer of this kind."""
-    if len(node.users) != 1:
-        return None
-    user = next(iter(node.users))
-    is_relu = kind is inn.ReLU and user.target is functions.relu
-    return user if is_relu or isinstance(traced.layer(user), kind) else None
+def _only_user(node: fx.Node, traced: Traced, kind: type[Module]) -> tuple[fx.Node | None, Any]:
+    """Return the only user of ``node`` and its layer, if it is of this kind."""
+    if len(node.users) == 1:
+        user = next(iter(node.users))
+        layer = traced.layer(user)
+        is_relu = kind is inn.ReLU and user.target is functions.relu
+        if is_relu or isinstance(layer, kind):
+            return user, layer
+    return None, None
 
 
-def _copied(layer: torch.nn.Module) -> torch.nn.Module:
+def _copied(layer: Module) -> Module:
     return layer if isinstance(layer, FoldedLayer | Product) else copy.deepcopy(layer).eval()

@@ -1,21 +1,22 @@
 """Folded layers: affine interval layers with the batch norm and the ReLU after them.
 
-In eval mode a batch norm is affine in the center and in the radius, so that it is multiplied into
-the rows of the weights. The center and the radius are one tensor between the layers.
+In eval mode a batch norm is affine in the center and in the radius, so its scale is a factor of the
+weights. The center and the radius are one tensor between the layers.
 
-The library :mod:`creinn.native` computes a convolution in one or two dimensions with symmetric zero
-padding and full radii that are not narrow, if the processor has AVX2 or AVX-512, the input is an
-interval ``>= 0`` in float32 on the CPU, and the output has more than one pixel. Otherwise torch
-computes the layer. The choice depends on the layer, the shapes and the processor only. The library
-also computes a sum after the layer, and its ReLU. It stores the intervals as bounds.
+:mod:`creinn.native` computes 1d and 2d convolutions with symmetric zero padding and full radii that
+are not narrow, and a sum and a ReLU after them, if the processor has AVX2 or AVX-512, the input is
+an interval ``>= 0`` in float32 on the CPU, and the output has several pixels. The choice depends
+only on the layer, the shapes and the processor. The library stores intervals as bounds.
 """
 
 import copy
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Module
 
 from creinn import native
 from creinn.classifier.compile_cache import LOCK
@@ -26,13 +27,13 @@ from creinn.nn.affine import one_pixel
 from creinn.nn.relative import valid_relative_radius
 from creinn.numerics import relu_, valid_radius, widen
 
-NARROW = 1e-3  # relative radii below this number lose digits in the difference of the bounds
+NARROW = 1e-3  # smaller relative radii lose digits in the difference of the bounds
 
 
-class FoldedLayer(torch.nn.Module):
-    """An affine interval layer with an optional batch norm and ReLU after it.
+class FoldedLayer(Module):
+    """An affine interval layer with an optional batch norm and ReLU.
 
-    ``general`` contains the original layers, for inputs that the folded form does not support.
+    ``general`` contains the original layers, for all other inputs.
     """
 
     def __init__(self, layer: Any, norm: Any, relu: bool, general: Any) -> None:
@@ -48,11 +49,11 @@ class FoldedLayer(torch.nn.Module):
             self._fold(layer, scale, bias)
 
     def _fold(self, layer: Any, scale: Tensor, bias: Tensor) -> None:
-        """Store the weights, given the scale and the bias ``(2, O)`` of center and radius."""
+        """Store the weights; ``scale`` and ``bias`` are ``(2, O)``."""
         raise NotImplementedError
 
     def _product(self, x: Interval) -> Tensor:
-        """Return the center and the radius ``(N, 2, O, ...)`` after the norm, in new memory."""
+        """Return the new center and radius ``(N, 2, O, ...)``."""
         raise NotImplementedError
 
     def forward(self, x: Interval) -> Interval:
@@ -66,16 +67,16 @@ class FoldedLayer(torch.nn.Module):
 
 
 class FoldedRelative(FoldedLayer):
-    """A layer with relative radii; it uses two products for all inputs."""
+    """A layer with relative radii, with two products."""
 
     relative_radius: Tensor
 
     def _fold(self, layer: Any, scale: Tensor, bias: Tensor) -> None:
-        weights = torch.stack((widen(layer.weight), widen(layer.weight).abs()))
+        center = widen(layer.weight)
+        weights = torch.stack((center, center.abs()))
         weights = weights * scale.view(*scale.shape, *(1,) * (self._ndim - 1))
-        self.center, self.radius = (
-            Product(layer, w, b).to(layer.weight) for w, b in zip(weights, bias, strict=True)
-        )
+        self.center = Product(layer, weights[0], bias[0]).to(layer.weight)
+        self.radius = Product(layer, weights[1], bias[1]).to(layer.weight)
         relative = valid_relative_radius(layer.relative_radius).clone()
         self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
 
@@ -101,7 +102,7 @@ class FoldedFull(FoldedLayer):
         return Product(layer, weight * scale.view(-1, *(1,) * (self._ndim - 1)), bias)
 
     def _takes(self, x: Interval) -> bool:
-        return x.ndim == self._ndim and (x.is_point or x.nonnegative)
+        return super()._takes(x) and (x.is_point or x.nonnegative)
 
     def _product(self, x: Interval) -> Tensor:
         if x.is_point:
@@ -123,17 +124,14 @@ class FoldedFull(FoldedLayer):
 
 
 class NativeFull(FoldedFull):
-    """A layer with full radii that uses the library for intervals ``>= 0``.
-
-    The block weight of :class:`FoldedFull` is computed when another input first needs it.
-    """
+    """A layer that uses the library for intervals ``>= 0``, and computes ``block`` when needed."""
 
     pairs: Tensor
     norm: Tensor
 
     @staticmethod
     def supports(layer: Any) -> bool:
-        """Return whether the library can compute a layer with full radii."""
+        """Return whether the library can compute a layer."""
         if window_of(layer) is None or not _is_supported(layer.weight):
             return False
         return bool(valid_radius(layer.weight_radius).sum() >= NARROW * layer.weight.abs().sum())
@@ -148,9 +146,9 @@ class NativeFull(FoldedFull):
         self.block, self._layer = None, _options_of(layer)
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
-        """Apply the layer to a batch of intervals, and add a residual and a ReLU if given."""
+        """Apply the layer, and optionally add a residual and apply a ReLU."""
         if torch.compiler.is_compiling():
-            raise RuntimeError("Layers of creinn.native have no graph. Compile with native=False.")
+            raise RuntimeError("creinn.native has no graph. Compile with native=False.")
         if not self._fits(x):
             y = self._by_torch(x)
         elif residual is None or self._can_add(residual, x):
@@ -160,29 +158,27 @@ class NativeFull(FoldedFull):
         return y if residual is None else sum_moments(y, residual, relu)
 
     def _fits(self, x: Interval) -> bool:
-        """Return whether the library supports the input."""
         if x.is_point or not x.nonnegative or x.ndim != self._ndim or x._any.numel() == 0:
             return False
-        height, width = self._shape(x)[3:]
-        return height * width > 1 and _is_supported(x._any) and _is_supported(self.norm)
+        pixels = math.prod(self._shape(x)[2:])
+        return pixels > 1 and _is_supported(x._any) and _is_supported(self.norm)
 
     def _can_add(self, residual: Any, x: Interval) -> bool:
-        if not isinstance(residual, Interval) or residual.is_point or residual.ndim != x.ndim:
+        if not isinstance(residual, Interval) or residual.is_point:
             return False
-        shape = (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:])
-        return _is_supported(residual._any) and shape == self._shape(x)
+        return _is_supported(residual._any) and residual.shape == self._shape(x)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
-        """Return the shape of the output with two image dimensions."""
-        height, width = (1, 1, *x.shape[2:])[-2:]
-        return len(x), 2, len(self.norm), *self.window.size((height, width))
+        """Return the shape of the output."""
+        height, width = (1, *x.shape[2:])[-2:]
+        return len(x), len(self.norm), *self.window.size((height, width))[4 - x.ndim :]
 
     def _by_library(self, x: Interval, residual: Interval | None, relu: bool) -> Interval:
-        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # the image dimensions that are missing
-        bounds = bounds.reshape(*bounds.shape[:3], *missing, *bounds.shape[3:])
-        others = None if residual is None else residual.bounds.reshape(self._shape(x))
-        y = native.product(bounds, self.pairs, self.norm, self.window, others, self.magnitude, relu)
-        return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
+        bounds, added = x.bounds, None if residual is None else residual.bounds
+        if x.ndim == 3:  # the library needs two image dimensions
+            bounds, added = bounds.unsqueeze(3), None if added is None else added.unsqueeze(3)
+        y = native.product(bounds, self.pairs, self.norm, self.window, added, self.magnitude, relu)
+        return Interval._of_bounds(y.squeeze(3) if x.ndim == 3 else y, relu)
 
     def _by_torch(self, x: Interval) -> Interval:
         if not self._takes(x):
@@ -194,7 +190,7 @@ class NativeFull(FoldedFull):
         return super().forward(x)
 
     def _bounds_of_points(self, x: Tensor) -> Interval:
-        """Return the output after the ReLU as bounds, for a layer of the library after it."""
+        """Return the output after the ReLU as bounds, for the library."""
         center, radius = self._of_points(x)
         if self.magnitude:
             radius.abs_()
@@ -217,10 +213,10 @@ class NativeFull(FoldedFull):
         self.block = block.to(memory_format=torch.channels_last) if is_image else block
 
 
-class Product(torch.nn.Module):
-    """A product with the options of ``layer``; a matrix product if the first images give one pixel.
+class Product(Module):
+    """A linear layer or convolution.
 
-    Only the first image size is prepared.
+    If the first images give one pixel, images of this size need a matrix product only.
     """
 
     cropped: Tensor
@@ -233,10 +229,9 @@ class Product(torch.nn.Module):
         self.sizes: tuple[int, ...] | None = None  # of the first images
         self.register_buffer("cropped", None)
         self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
-        self._is_pointwise = self._is_conv and set(layer.kernel_size) == {1}
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the output for another weight."""
+        """Compute the product with another weight."""
         return (self._layer[0]._conv_forward if self._is_conv else F.linear)(x, weight, bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -247,18 +242,16 @@ class Product(torch.nn.Module):
         if self.sizes is None and not torch.compiler.is_compiling():
             with LOCK:
                 self._prepare(sizes)
-        fits = self._is_pointwise or sizes == self.sizes
-        window = one_pixel(self._layer[0], sizes) if fits else None
+        window = one_pixel(self._layer[0], sizes) if sizes == self.sizes else None
         if window is None:
             return self.product(x, self.weight, self.bias)
-        weight = self.weight.flatten(1) if self._is_pointwise else self.cropped
-        y = F.linear(x[(..., *window[1])].flatten(1), weight, self.bias)
+        y = F.linear(x[(..., *window[1])].flatten(1), self.cropped, self.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
 
     def _prepare(self, sizes: tuple[int, ...]) -> None:
-        window = None if self._is_pointwise else one_pixel(self._layer[0], sizes)
+        window = one_pixel(self._layer[0], sizes)
         if self.sizes is None and window is not None:
-            self.cropped = self.weight[(..., *window[0])].flatten(1).clone()
+            self.cropped = self.weight[(..., *window[0])].flatten(1).contiguous()
         self.sizes = self.sizes or sizes  # after the weights, for other threads
 
 
@@ -268,10 +261,7 @@ def _options_of(layer: Any) -> tuple[Any]:
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    """Return intervals from the center and the radius ``(N, 2, C, ...)``, which are changed.
-
-    With ``magnitude``, the radius is its absolute value.
-    """
+    """Return intervals from the center and the radius ``(N, 2, C, ...)``, which are changed."""
     if magnitude:
         moments.select(1, 1).abs_()
     return Interval._of_center_radius(relu_(moments) if relu else moments, nonnegative or relu)

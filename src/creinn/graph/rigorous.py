@@ -1,24 +1,24 @@
 r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
 
-The network of a CreINN in mode ``"sound"`` is evaluated in float64, layer by layer. Each result is
-widened by a bound of the rounding error. The credal sets contain the probabilities in real numbers
-of every network with weights in center ± radius, for every input within its bounds. With a
-distance, they contain the softmax of :math:`l + e` for every :math:`|e_k|` up to the real radius.
-The weights, statistics, temperature and inputs are exact by definition. The arithmetic is assumed
-to be IEEE with rounding to nearest. Subnormal numbers can be flushed to zero.
+A CreINN in mode ``"sound"`` is evaluated in float64, and the result of each layer is widened by a
+bound of the rounding error. The credal sets contain the real probabilities of all networks with
+weights in center ± radius, for all inputs within the bounds. With a distance, they contain the
+softmax of :math:`l + e` for all :math:`|e_k|` up to the real radius. Weights, statistics,
+temperature and inputs are exact by definition. The arithmetic is IEEE with rounding to nearest;
+subnormal numbers can be flushed to zero.
 
 In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny* is the smallest
 normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
 
 **Sums.** The error of a computed sum of :math:`n` products, in any order, fused or not, is at most
-:math:`\gamma_n \sum |w_i x_i|`, plus tiny for each underflow. The function :func:`widen_by_error`
-adds :math:`g` times the sum of the magnitudes and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and
-:math:`k = n + 40`. The 40 additional roundings include those of the magnitudes and of the addition.
-A single operation is a sum of one term.
+:math:`\gamma_n \sum |w_i x_i|`, plus tiny for each underflow. :func:`widen_by_error` adds :math:`g`
+times the sum of the magnitudes and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and
+:math:`k = n + 40`. The 40 roundings include those of the magnitudes and of the addition. A single
+operation is a sum of one term.
 
 **Functions** (exp, log1p, tanh, erf, ...). The relative error in float64 is assumed to be less than
-:math:`2^{-44}`, which is a hundred times the error in the documentation of the functions. For a
-function of the form :math:`x\,h(x)` the error can also be :math:`2^{-44}` of :math:`|x|`.
+:math:`2^{-44}`, a hundred times the documented error. For a function :math:`x\,h(x)`, the error can
+also be :math:`2^{-44}` of :math:`|x|`.
 
 **Affine layers.** The radius of the weight :math:`w_i` is
 :math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. The lower bound is the sum
@@ -29,7 +29,7 @@ and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms 
 is at most one other term for each weight if the inputs are :math:`\ge 0`, and at most two
 otherwise. Convolutions in float64 are such sums, because torch uses a product of matrices.
 
-The result of an overflow is infinity or NaN. The credal set of such a row is vacuous.
+An overflow results in infinity or NaN, and the credal set of such a row is vacuous.
 """
 
 import math
@@ -58,8 +58,8 @@ from creinn.numerics import logsumexp_others, valid_radius
 
 TINY = 2.0**-1022
 FLOOR = 2.0**-510  # F
-FUNCTION = 512  # the error of a function, as a number of roundings: 2 ** -44
-_EXACT = (  # layers that do not round
+FUNCTION = 512  # the error of a function in roundings: 2 ** -44
+_EXACT = (  # layers without rounding
     *(inn.Flatten, inn.Identity, inn.ReLU, inn.ReLU6, inn.Hardtanh),
     *(inn.ZeroPad1d, inn.ZeroPad2d, inn.ZeroPad3d, inn.ReflectionPad2d, inn.ReplicationPad2d),
     *(inn.MaxPool1d, inn.MaxPool2d, inn.AdaptiveMaxPool1d, inn.AdaptiveMaxPool2d),
@@ -77,7 +77,7 @@ Bounds = tuple[Tensor, Tensor]
 
 
 def growth(terms: int) -> float:
-    """Return the relative error ``g`` of a sum with this number of terms."""
+    """Return the relative error ``g`` of a sum."""
     share = (terms + 40) * 2.0**-53
     return share / (1 - 2 * share)
 
@@ -89,14 +89,14 @@ def widen_by_error(lower: Tensor, upper: Tensor, magnitude: Tensor, terms: int =
 
 
 def outward(y: Interval, magnitude: Tensor | None = None, terms: int = 1) -> Interval:
-    """Widen a computed interval; the default magnitude is the one of its bounds."""
+    """Widen an interval by the rounding error of its bounds."""
     magnitude = magnitude_of(y) if magnitude is None else magnitude
     lower, upper = widen_by_error(y.lower, y.upper, magnitude, terms)
     return Interval._of_parts(lower.clamp_min(0) if y.nonnegative else lower, upper, y.nonnegative)
 
 
 def above(y: Tensor, magnitude: Tensor | None = None, terms: int = 1) -> Tensor:
-    """Return an upper bound of the real number with the computed value ``y``."""
+    """Return an upper bound of a number with the computed value ``y``."""
     return widen_by_error(y, y, y.abs() if magnitude is None else magnitude, terms)[1]
 
 
@@ -110,10 +110,8 @@ def exact_double(x: Tensor) -> Tensor:
     if not x.is_floating_point() or (x.dtype == torch.float64 and x.device.type == "cpu"):
         return x
     if x.dtype != torch.float32 or x.device.type != "cpu":
-        raise ValueError(
-            f"Rigorous bounds need float32 or float64 on a CPU, found {x.dtype} on {x.device}. "
-            "Call model.float().cpu() first."
-        )
+        found = f"found {x.dtype} on {x.device}. Call model.float().cpu()"
+        raise ValueError(f"Rigorous bounds need float32 or float64 on a CPU, {found}.")
     bits = x.view(torch.int32)
     subnormal = (bits & 0x7FFFFFFF).double() * 2.0**-149
     is_small = (bits & 0x7F800000) == 0
@@ -121,25 +119,22 @@ def exact_double(x: Tensor) -> Tensor:
 
 
 def exact_box(x: Interval | Tensor) -> Interval:
-    """Convert the bounds of the inputs to float64; a rounded center is not used."""
-    x = as_interval(x)
-    if x.is_point:
-        return Interval._of_point(exact_double(x.lower))
-    return Interval._of_parts(exact_double(x.lower), exact_double(x.upper), x.nonnegative)
+    """Convert the bounds of the inputs to float64."""
+    return as_interval(x).map_monotone(exact_double)
 
 
 # Layers and functions.
 
 
 class _Affine:
-    """An affine layer with weights that are prepared once for each kind of input."""
+    """An affine layer, prepared for inputs with one or two signs."""
 
     def __init__(self, layer: Any) -> None:
         self.layer, self.groups = layer, getattr(layer, "groups", 1)
         self.blocks: dict[int, Bounds] = {}
 
     def __call__(self, x: Interval) -> Interval:
-        layer: Any = self.layer
+        layer = self.layer
         if layer.weight.ndim == 2:
             y = self._product(Matrix(), x.reshape(-1, layer.in_features))
             return y.reshape(*x.shape[:-1], layer.out_features)
@@ -157,10 +152,9 @@ class _Affine:
         return Interval._of_bounds(bounds)
 
     def _block(self, signs: int) -> Bounds:
-        """Return the weights and biases for the bounds of the output."""
-        layer = self.layer
-        radius = valid_radius(layer.weight_radius)
-        w, v, b, d = rigorous_weights(layer.weight, radius, layer._biases(), signs)
+        """Return the weights and biases of the bounds."""
+        w, radius = self.layer.weight, valid_radius(self.layer.weight_radius)
+        v, b, d = rigorous_weights(w, radius, self.layer._biases(), signs)
         low, high, low_, high_ = by_sign(w - v, w + v)
         lower = torch.cat((low, low_, high, high_)[: 2 * signs], 1)
         upper = torch.cat((high_, high, low_, low)[: 2 * signs], 1)
@@ -170,16 +164,16 @@ class _Affine:
 def rigorous_weights(
     center: Tensor, radius: Tensor, biases: Sequence[Any], terms: int = 1
 ) -> tuple[Tensor, ...]:
-    """Return the weights ``w`` and ``v``, and the centers and radii of the biases.
+    """Return the radii ``v`` of the weights, and the centers and radii of the biases.
 
-    ``terms`` is the number of terms of the sum that are not zero for each weight.
+    For each weight, at most ``terms`` terms of the sum are not zero.
     """
     zeros = center.new_zeros(len(center))
     b, d = (zeros if t is None else t for t in biases)
     g = growth(terms * center[0].numel())
     v = radius + g * (center.abs() + radius) + FLOOR
     underflow = 8 * FLOOR + 4 * TINY * (center.abs() + v).flatten(1).sum(1)
-    return center, v, b, d + g * (b.abs() + d) + underflow
+    return v, b, d + g * (b.abs() + d) + underflow
 
 
 def _batch_norm(layer: Any, x: Interval) -> Interval:
@@ -203,13 +197,13 @@ def apply_layer(layer: Any, x: Interval) -> Interval:
         return _batch_norm(layer, x)
     if isinstance(layer, _DROPOUT):
         if layer.training and layer.p > 0:
-            raise ValueError("Dropout in training has no rigorous bounds; pass training=False.")
+            raise ValueError("Rigorous bounds are not available for dropout with training=True.")
         return x
     if isinstance(layer, _AVERAGE):
         size = getattr(layer, "kernel_size", x.shape[-2:])
         terms = math.prod(size) if isinstance(size, tuple) else size**2
         return outward(layer(x), layer(Interval._of_point(magnitude_of(x))).lower, terms)
-    if isinstance(layer, inn.Softplus):  # it has a jump, so that both ends are needed nearby
+    if isinstance(layer, inn.Softplus):  # it has a jump, which can be near a bound
         x = outward(x, terms=FUNCTION)
     if isinstance(layer, _EXACT):
         return layer(x)
@@ -221,11 +215,11 @@ def apply_layer(layer: Any, x: Interval) -> Interval:
 
 
 class Evaluation(fx.Interpreter):
-    """Interpreter of the nodes of a traced network."""
+    """Interpreter of a traced network."""
 
     def __init__(self, network: fx.GraphModule) -> None:
         super().__init__(network)
-        layers = {one for one in network.modules() if isinstance(one, IntervalParameters)}
+        layers = [m for m in network.modules() if isinstance(m, IntervalParameters)]
         self.affine = {layer: _Affine(layer) for layer in layers}
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -234,14 +228,14 @@ class Evaluation(fx.Interpreter):
         return self.affine[layer](*args) if layer in self.affine else apply_layer(layer, *args)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Apply a function; a function of a layer without weights is applied as the layer."""
+        """Apply a function, or the layer that it stands for."""
         x, name = args[0] if args else kwargs.get("input"), functions.TARGETS[target]
         if hasattr(target, "layer"):
             options = {key: value for key, value in kwargs.items() if key != "input"}
             return apply_layer(target.layer(*args[1:], **options), x)
         y = target(*args, **kwargs)
         if not isinstance(y, Interval):
-            return y  # a size
+            return y
         if name in _SUMS:
             magnitude = target(Interval._of_point(magnitude_of(x)), *args[1:], **kwargs).lower
             return outward(y, magnitude, x.shape.numel() // max(y.shape.numel(), 1))
@@ -256,9 +250,8 @@ def radius_bound(
 ) -> Tensor:
     """Return upper bounds ``(N,)`` of the real radii of all members.
 
-    The bounds can be infinite. The real radius is a non-decreasing function of each of its terms,
-    and unbounded for 10⁶ spreads or more. The outputs and the fitted radius are in float64. The
-    spreads and deviations are ``> 0``, and the shares are ``<= 1``. The shape of an output with
+    The real radius is non-decreasing in each term, and unbounded for 10⁶ spreads or more. Outputs
+    and radius are in float64, spreads and deviations ``> 0``, and shares ``<= 1``. An output with
     ``tokens`` is ``(N, tokens, C)``.
     """
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
@@ -284,8 +277,8 @@ def pooled(maps: Interval, tokens: bool) -> Interval:
     r"""Return intervals of the mean and the standard deviation of each channel.
 
     For any :math:`a`, the deviation of the centers :math:`c` is at most the root mean square of
-    :math:`c - a`, and it is smaller by at most :math:`|\bar c - a|`. The deviation of a member
-    differs from it by at most the deviation of the radii.
+    :math:`c - a`, and smaller by at most :math:`|\bar c - a|`. The deviation of a member differs
+    from it by at most the deviation of the radii.
     """
     if maps.ndim == 2:
         return maps
@@ -294,16 +287,15 @@ def pooled(maps: Interval, tokens: bool) -> Interval:
     mean = center.mean(2)
     off = above(growth(count) * center.abs().mean(2), terms=count)
     residuals = outward(Interval._of_point(center) - mean.unsqueeze(2))
-    deviation, slack = (
-        outward(_norm(x) / math.sqrt(count)) for x in (residuals, Interval._of_point(radius))
-    )
+    pair = residuals, Interval._of_point(radius)
+    deviation, slack = (outward(_norm(x) / math.sqrt(count)) for x in pair)
     lower = outward(outward(deviation - slack.upper) - off).lower.clamp_min(0)
     deviations = Interval._of_parts(lower, outward(deviation + slack.upper).upper)
     return cat((outward(maps.mean(2), magnitude_of(maps).mean(2), count), deviations), 1)
 
 
 def _directions(features: Interval) -> Interval:
-    """Return intervals of the features divided by the norms, which can underflow."""
+    """Return intervals of the features divided by their norms, which can underflow."""
     lower, upper, norm = features.lower, features.upper, _norm(features).unsqueeze(1)
     low = torch.where(lower < 0, lower / norm.lower, lower / norm.upper)
     high = torch.where(upper > 0, upper / norm.lower, upper / norm.upper)
@@ -313,7 +305,7 @@ def _directions(features: Interval) -> Interval:
 def _distances(distance: Distance, features: Interval) -> Bounds:
     """Return bounds of the squared distance and of the relative distance.
 
-    The bound of any class is a bound of the nearest class.
+    The bound for any class is a bound for the nearest class.
     """
     centered = outward(features - distance.origin)
     along = _matrix_product(centered, distance.directions)
@@ -327,26 +319,26 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
     for end in map(Interval._of_point, (u.lower, u.upper)):
         to_mean = _square(outward(end - distance.coordinates[nearest]))
         relative.append(outward(to_mean - outward(_square(end) * distance.shares)).upper)
-    squared = _sum(_square(outward(whitened - distance.means[nearest])), 1)
-    return squared.upper, _sum(Interval._of_point(torch.maximum(*relative)), 1).upper
+    squared = _sum(_square(outward(whitened - distance.means[nearest])))
+    return squared.upper, _sum(Interval._of_point(torch.maximum(*relative))).upper
 
 
 def _center_radius(x: Interval) -> Bounds:
-    """Return the center and the radius of an interval that contains ``x``."""
+    """Return the center and the radius of a larger interval."""
     center = (x.lower + x.upper) / 2
     return center, above(torch.maximum(x.upper - center, center - x.lower))
 
 
 def _matrix_product(x: Interval, matrix: Tensor) -> Interval:
-    """Return an interval that contains the product of ``x`` and an exact matrix."""
+    """Return the product of an interval and an exact matrix."""
     (center, radius), size = _center_radius(x), matrix.abs() + FLOOR
     mid, reach = center @ matrix, radius @ size
     y = Interval._of_parts(mid - reach, mid + reach)
     return outward(y, center.abs() @ size + reach, len(matrix))
 
 
-def _sum(x: Interval, dim: int) -> Interval:
-    return outward(x.sum(dim), magnitude_of(x).sum(dim), x.shape[dim])
+def _sum(x: Interval) -> Interval:
+    return outward(x.sum(-1), magnitude_of(x).sum(-1), x.shape[-1])
 
 
 def _square(x: Interval) -> Interval:
@@ -355,24 +347,24 @@ def _square(x: Interval) -> Interval:
 
 
 def _norm(x: Interval) -> Interval:
-    """Return an interval that contains the norm over the last dimension."""
-    return outward(_sum(_square(x), x.ndim - 1).map_monotone(torch.sqrt))
+    """Return the norm over the last dimension."""
+    return outward(_sum(_square(x)).map_monotone(torch.sqrt))
 
 
 # Probabilities.
 
 
 def probability_bounds(logits: Interval) -> Bounds:
-    r"""Return a box that contains the softmax of all logits ``(N, K)``.
+    r"""Return bounds of the softmax of all logits ``(N, K)``.
 
-    If there is one logit, it is the logit of class 1 of two classes. The arguments of the sigmoid
-    are :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1` is a sum of :math:`K` terms
+    One logit belongs to class 1 of two classes. The arguments of the sigmoid are
+    :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1` is a sum of :math:`K` terms
     :math:`e^d`. A term is used if :math:`|d| < 746`. Its error is less than
     :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, plus the rounding of two sums that are at most
     :math:`K`. The error of :math:`\ln S_k` is therefore less than :math:`2^{-40} K + 2^{-50} K^2`.
     The error of the differences is :math:`2^{-50} |z_k|`, which is less than :math:`2^{-39}` if
     :math:`|z_k| < 2048`. Otherwise the sigmoid is 0 or 1 up to :math:`e^{-2047}`. If a row is not
-    finite, the result is the vacuous set.
+    finite, the set is vacuous.
     """
     lower, upper, count = logits.lower, logits.upper, logits.shape[1]
     finite = (upper - lower < math.inf).all(1, keepdim=True)

@@ -1,8 +1,8 @@
 """Conversion of the architecture of a network to JSON and back.
 
 A description contains ``builder`` and ``arguments`` for an unchanged network of
-:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. Each name is looked
-up in a table. No part of the description is run as code.
+:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. The names
+are looked up in tables. The description is not run as code.
 """
 
 import json
@@ -11,23 +11,23 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import Module
 
 from creinn.graph.checks import Kind, check_call, check_paths
 from creinn.graph.trace import GraphTracer, Traced, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.functional import FUNCTIONS
-from creinn.nn.registry import arguments, build_layer, family_of, known_families
+from creinn.nn.registry import arguments, build_layer, family_of
 
 Description = dict[str, Any]
 
 
-def serialize(network: torch.nn.Module) -> Description:
+def serialize(network: Module) -> Description:
     """Describe the architecture of a network, as the input of :func:`build`.
 
     Raises:
-        ValueError: If the network is not a graph of known layers and functions, or if its state is
-            not the state of these layers.
+        ValueError: If the network is not a graph of known layers and functions, or has other state.
 
     Example:
         >>> from creinn import nn as inn
@@ -43,16 +43,13 @@ def serialize(network: torch.nn.Module) -> Description:
     except ValueError as error:
         raise ValueError(
             f"Cannot describe the architecture of {type(network).__name__}: {error} Its weights "
-            "can still be saved. Load them into a network that you build yourself, with "
-            "creinn.load(path, network=...)."
+            "can be saved. Load them into the same network with creinn.load(path, network=...)."
         ) from error
     return description
 
 
-def build(description: Mapping[str, Any]) -> torch.nn.Module:
-    """Build the network of a description on the default device.
-
-    The network has the same state keys as the original and new random weights.
+def build(description: Mapping[str, Any]) -> Module:
+    """Build the network of a description, with new weights and the same state keys.
 
     Raises:
         ValueError: If the description is invalid or contains an unknown name.
@@ -68,36 +65,33 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
         if "layer" in description:
             return _build_layer(description["layer"])
         layers = _build_layers(description["layers"])
-        return Traced(_build_graph(description["graph"], layers), layers).module()
+        return Traced(_build_graph(description["graph"], layers), layers, {}).module()
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"Invalid description of an architecture: {error!r}.") from error
 
 
-# Networks of a builder.
-
-
-def _recorded(network: torch.nn.Module) -> Description | None:
-    """Return the arguments recorded by a builder, if the network has not been changed."""
-    config = getattr(network, "config", None)
-    if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
-        return None
-    description = {"builder": config["builder"], "arguments": config["arguments"]}
+def _recorded(network: Module) -> Description | None:
+    """Return the config of a builder, if the network has not been changed."""
+    match getattr(network, "config", None):
+        case {"builder": name, "arguments": options}:
+            description = {"builder": name, "arguments": options}
+        case _:
+            return None
     modes = {part.mode for part in network.modules() if isinstance(part, IntervalBatchNorm)}
     if modes == {"sound"}:
         description["norm_mode"] = "sound"
     try:
-        with torch.device("meta"):
-            rebuilt = build(description)
+        rebuilt = _build_on_meta(description)
     except ValueError:
         return None
     same = _parts(rebuilt) == _parts(network) and _shapes(rebuilt) == _shapes(network)
     return description if same else None
 
 
-def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
+def _build_recorded(description: Mapping[str, Any]) -> Module:
     name = description["builder"]
     if name not in BUILDERS:
-        raise ValueError(f"Unknown builder {name!r}. The builders are {', '.join(BUILDERS)}.")
+        raise ValueError(f"Unknown builder {name!r}. Use one of {', '.join(BUILDERS)}.")
     network = BUILDERS[name](**description["arguments"])
     for part in network.modules():
         if isinstance(part, IntervalBatchNorm):
@@ -105,69 +99,64 @@ def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     return network
 
 
-def _parts(network: torch.nn.Module) -> dict[str, Any]:
-    """Return the description of each layer, or the class of a module, by path."""
+def _parts(network: Module) -> dict[str, Any]:
+    """Describe each layer, or return the class of a module, by path."""
     return {
         path: type(part) if family_of(part) is None else _layer_entry(part)
         for path, part in network.named_modules(remove_duplicate=False)
     }
 
 
-def _check_state(network: torch.nn.Module, description: Description) -> None:
-    """Check that the description can be read and has the state of the network."""
+def _check_state(network: Module, description: Description) -> None:
+    """Check that the description gives a network with the same state."""
     try:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
+    if changed := _shapes(network) ^ _shapes(_build_on_meta(json.loads(written))):
+        raise ValueError(f"the state {min(changed)[0]!r} is unknown, or has a different shape.")
+
+
+def _build_on_meta(description: Mapping[str, Any]) -> Module:
     with torch.device("meta"):
-        rebuilt = build(json.loads(written))
-    if differing := _shapes(network) ^ _shapes(rebuilt):
-        raise ValueError(
-            f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape."
-        )
+        return build(description)
 
 
-def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
+def _shapes(network: Module) -> set[tuple[str, torch.Size]]:
     return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
 
 
-# Layers.
-
-
-def _layer_entry(layer: torch.nn.Module) -> Description:
+def _layer_entry(layer: Module) -> Description:
     family, kind = family_of(layer), type(layer).__name__
     return {"family": family, "class": kind, "arguments": arguments(layer)}
 
 
-def _build_layer(entry: Mapping[str, Any]) -> torch.nn.Module:
+def _build_layer(entry: Mapping[str, Any]) -> Module:
     return build_layer(entry["family"], entry["class"], entry["arguments"])
 
 
-def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
+def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, Module]:
     check_paths(entry["path"] for entry in entries)
-    layers: dict[str, torch.nn.Module] = {}
+    layers: dict[str, Module] = {}
     for entry in entries:
-        shared = "same_as" in entry
-        layers[entry["path"]] = layers[entry["same_as"]] if shared else _build_layer(entry)
+        is_shared = "same_as" in entry
+        layers[entry["path"]] = layers[entry["same_as"]] if is_shared else _build_layer(entry)
     return layers
 
 
-# Nodes.
-
-
-def _graph_entries(network: torch.nn.Module) -> Description:
-    """Describe the nodes and all layers, including those that are not called."""
-    traced = trace(network, known_families())
+def _graph_entries(network: Module) -> Description:
+    """Describe the nodes and all layers, called or not."""
+    traced = trace(network)
     named = network.named_modules(remove_duplicate=False)
-    everything = {path: part for path, part in named if family_of(part) is not None}
-    check_paths(everything)
-    first: dict[torch.nn.Module, str] = {}
-    layers = []
-    for path, layer in {**everything, **traced.layers}.items():
+    layers = {path: part for path, part in named if family_of(part) is not None}
+    check_paths(layers)
+    first: dict[Module, str] = {}
+    entries = []
+    for path, layer in (layers | traced.layers).items():
         source = first.setdefault(layer, path)
         entry = _layer_entry(layer) if source == path else {"same_as": source}
-        layers.append({"path": path, **entry})
-    return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": layers}
+        entries.append({"path": path, **entry})
+    return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": entries}
 
 
 def _node_entry(node: fx.Node) -> Description:
@@ -184,22 +173,20 @@ def _node_entry(node: fx.Node) -> Description:
     return entry
 
 
-def _build_graph(
-    entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]
-) -> fx.Graph:
+def _build_graph(entries: list[Mapping[str, Any]], layers: Mapping[str, Module]) -> fx.Graph:
     graph = fx.Graph(tracer_cls=GraphTracer)
     nodes: dict[str, fx.Node] = {}
     kinds: dict[fx.Node, Kind] = {}
     ops = [entry["op"] for entry in entries]
     if ops.count("input") != 1 or ops.count("output") != 1 or ops[-1] != "output":
-        raise ValueError("A saved graph needs one input and one output, which must be the last.")
+        raise ValueError("A saved graph needs one input and, at the end, one output.")
     for entry in entries:
         op, target = entry["op"], str(entry.get("target"))
         args = tuple(_decode(value, nodes) for value in entry.get("args", ()))
         kwargs = {name: _decode(value, nodes) for name, value in entry.get("kwargs", {}).items()}
         kind: Kind = "value"
         if op in ("layer", "output") and (len(args) != 1 or kinds.get(args[0]) != "value"):
-            raise ValueError(f"The node {op!r} in the saved graph needs one value.")
+            raise ValueError(f"A node {op!r} of a saved graph needs one value.")
         if op == "output":
             graph.output(args[0])
             break

@@ -1,11 +1,9 @@
 """Tracing of a network as a graph of known layers and functions.
 
-The graph is valid for all inputs and in both modes. In-place operations are replaced by ordinary
-operations. A :class:`GraphError` is raised if this would change the result.
+The graph is valid for all inputs and in both modes. In-place operations become ordinary operations.
 
-``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__`` in the whole process, which is not
-safe if modules are used in other threads. :class:`GraphTracer` sets the ``forward`` attribute of
-the modules of a copy instead.
+``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is not safe with several
+threads. :class:`GraphTracer` sets ``forward`` on the modules of a copy instead.
 """
 
 import copy
@@ -14,11 +12,11 @@ import inspect
 import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 from creinn import nn as inn
@@ -26,65 +24,51 @@ from creinn.graph import checks
 from creinn.graph.checks import GraphError, Kind, check_call
 from creinn.nn import functional as functions
 from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
-from creinn.nn.registry import INTERVAL_FAMILIES, family_of
+from creinn.nn.registry import INTERVAL_FAMILIES, family_of, known_families
 
-_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
-_VIEWS = {  # functions and layers with a result that can share memory with the argument
+_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}
+_VIEWS = {  # functions and layers with results that can share memory with the input
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
 }
 
 
 class Traced(NamedTuple):
-    """A graph with one input and one output that calls layers by path, and known functions.
-
-    ``layers`` are the called layers in the order of the network, a shared one under all its paths.
-    ``outputs`` are the nodes of the last outputs of modules, under their first path.
-    """
+    """A graph of layers and known functions with one input and one output."""
 
     graph: fx.Graph
-    layers: dict[str, torch.nn.Module]
-    outputs: Mapping[str, fx.Node] = MappingProxyType({})
+    layers: dict[str, Module]  # the called layers by all their paths, in the order of the network
+    outputs: dict[str, fx.Node]  # the last outputs of modules by their first path
 
-    def layer(self, node: fx.Node) -> torch.nn.Module | None:
-        """Return the layer that is called by a node, or ``None``."""
+    def layer(self, node: fx.Node) -> Module | None:
+        """Return the layer that a node calls, or ``None``."""
         return self.layers[str(node.target)] if node.op == "call_module" else None
 
     def module(self, class_name: str = "GraphModule") -> fx.GraphModule:
-        """Return a module of the graph with the layers by path, in the same order."""
+        """Return a module with the layers in the same order."""
         module = fx.GraphModule(self.layers, self.graph, class_name)
-        for name, _ in list(module.named_children()):
-            delattr(module, name)
+        module._modules.clear()
         for path, layer in self.layers.items():
             module.add_submodule(path, layer)
         return module
 
 
-def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
-    """Trace a copy of a network with layers of the given families.
+def trace(network: Module, families: Collection[str] = ()) -> Traced:
+    """Trace a network with layers of the given families, or of all families.
 
     Raises:
-        GraphError: If the forward pass calls something that is not a known layer or function.
+        GraphError: If the forward pass calls an unknown layer or function.
     """
+    families = families or known_families()
     try:
         duplicate = copy.deepcopy(network)
     except Exception as error:
         raise GraphError(f"{type(network).__name__} cannot be copied: {error}") from error
-    recorded = []
-    for mode in (True, False):
-        for module in duplicate.modules():
-            module.training = mode
-        tracer = _StrictTracer(duplicate, families)
-        with _ParameterGuard(duplicate):
-            recorded.append(tracer.trace(torch.nn.Sequential(duplicate)))
-    training, evaluation = recorded
+    graph, evaluation = (_record(duplicate, families, mode) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
-    _check_inplace(list(training.nodes), layers)
-    added = _join_modes(training, evaluation, layers)
-    graph = fx.Graph(tracer_cls=GraphTracer)
-    nodes: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(training, nodes))
-    outputs = {path: node for old, node in nodes.items() for path in old.meta.get("outputs", ())}
+    _check_inplace(list(graph.nodes), layers)
+    added = _join_modes(graph, evaluation, layers)
+    outputs = {path: node for node in graph.nodes for path in node.meta.get("outputs", ())}
     for node in graph.nodes:
         node.meta.clear()
     graph.lint()
@@ -95,26 +79,29 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
     return Traced(graph, used | added, outputs)
 
 
-# Recording of a forward pass.
+def _record(network: Module, families: Collection[str], mode: bool) -> fx.Graph:
+    for module in network.modules():
+        module.training = mode
+    with _ParameterGuard(network):
+        return _StrictTracer(network, families).trace(network)
 
 
 class GraphTracer(fx.Tracer):
     """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
 
-    def trace(
-        self,
-        root: torch.nn.Module | Callable[..., Any],
-        concrete_args: dict[str, Any] | None = None,
-    ) -> fx.Graph:
-        """Record the forward pass of ``root``."""
-        assert isinstance(root, torch.nn.Module)
-        self.root, self.graph = root, fx.Graph(tracer_cls=type(self))
+    calls_root = False  # whether ``call_module`` is called for the root
+
+    def trace(self, root: Any, concrete_args: Any = None) -> fx.Graph:
+        """Record the forward pass of a module."""
+        self.root, self.graph = root, fx.Graph(tracer_cls=GraphTracer)
         self.submodule_paths = {module: path for path, module in root.named_modules()}
         self.tensor_attrs: dict[Any, str] = {}
-        modules = [m for m in root.modules() if not isinstance(m, torch.jit.ScriptModule)][1:]
+        modules = list(root.modules())[0 if self.calls_root else 1 :]
+        modules = [m for m in modules if not isinstance(m, torch.jit.ScriptModule)]
         own = {module: vars(module).get("forward") for module in modules}
         for module in modules:
-            vars(module)["forward"] = functools.partial(self._call, module, module.forward)
+            call = functools.partial(self._call, module, module.forward)
+            vars(module)["forward"] = call
         try:
             output = root.forward(self.create_proxy("placeholder", "x", (), {}))
             self.create_node("output", "output", (self.create_arg(output),), {})
@@ -125,32 +112,32 @@ class GraphTracer(fx.Tracer):
                     vars(module)["forward"] = forward
         return self.graph
 
-    def _call(self, module: torch.nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
         return self.call_module(module, forward, args, kwargs)
 
 
 class _StrictTracer(GraphTracer):
-    """Tracer of known functions and layers, for a network in a ``Sequential``."""
+    """Tracer of known functions and layers."""
 
-    def __init__(self, network: torch.nn.Module, families: Collection[str]) -> None:
+    calls_root = True
+
+    def __init__(self, network: Module, families: Collection[str]) -> None:
         super().__init__()
-        self.refused = {
-            module: checks.why_refused(module, families) for module in network.modules()
-        }
+        self.refused = {m: checks.why_refused(m, families) for m in network.modules()}
         self.kinds: dict[fx.Node, Kind] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """Return the proxy of a node."""
         return _Proxy(node, self)
 
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Return whether a call of the module is recorded as a node."""
         return family_of(m) is not None
 
-    def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Record the call of a layer, or run any other module."""
-        path = _path(self.path_of_module(m))
-        where = checks.place(path, m)
+    def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Record the call of a layer, or run the module."""
+        path = self.path_of_module(m)
+        where = f"{path}: {type(m).__name__}".removeprefix(": ")
         if self.refused[m]:
             raise GraphError(f"{where}: {self.refused[m]}")
         try:
@@ -158,7 +145,7 @@ class _StrictTracer(GraphTracer):
         except GraphError:
             raise
         except Exception as error:
-            raise GraphError(f"{where}: its forward pass cannot be traced: {error}") from error
+            raise GraphError(f"{where}: it cannot be traced: {error}") from error
         if isinstance(output, fx.Proxy):
             output.node.meta.setdefault("outputs", []).append(path)
         return output
@@ -166,40 +153,37 @@ class _StrictTracer(GraphTracer):
     def create_node(
         self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
-        """Create a node that calls a layer or a function; ``meta`` marks in-place operations."""
+        """Create a node for a known layer or function."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
-            *known, gives = self._known(kind, target, args, kwargs)
+            *known, result = self._known(kind, target, args, kwargs)
         except ValueError as error:
             raise GraphError(f"{meta['where']}: {error}.") from error
         node = super().create_node(*known)
         node.meta.update(meta)
-        self.kinds[node] = gives
+        self.kinds[node] = result
         return node
 
-    def _known(
-        self, op: str, target: Any, args: Any, kwargs: Any
-    ) -> tuple[str, Any, Any, Any, Kind]:
-        """Return the node to be recorded and its kind."""
+    def _known(self, op: str, target: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Return the recorded call and the kind of its result."""
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
-            raise ValueError(_used_directly(_path(target)))
+            raise ValueError(_used_directly(target))
         if op == "call_module":
-            path, operands = _path(target), (*args, *kwargs.values())
-            if len(operands) != 1 or not self._is_value(operands[0]):
-                raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
-            return op, path, operands, {}, "value"
+            inputs = (*args, *kwargs.values())
+            if len(inputs) != 1 or not self._is_value(inputs[0]):
+                raise ValueError(f"the layer {target} takes one input, got {len(inputs)}")
+            return op, target, inputs, {}, "value"
         if op == "output":
             if not self._is_value(args[0]):
-                found = _label(args[0])
-                raise ValueError(f"the network must return one tensor of logits, not {found}")
+                raise ValueError(f"the network must return logits, not {_label(args[0])}")
             return op, target, args, kwargs, "value"
         name = _name(op, target, args)
         args = args[:1] if target is getattr else args
         kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
         kind = check_call(name, args, kwargs, self.kinds)
-        if name == "dropout":  # for a comparison of the modes
+        if name == "dropout":  # all options are named, to compare the modes
             bound = inspect.signature(functions.dropout).bind(*args, **kwargs)
             bound.apply_defaults()
             kwargs = bound.arguments
@@ -212,47 +196,46 @@ class _StrictTracer(GraphTracer):
     def _where(self) -> str:
         """Return the module of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
-        name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
-        return f"{_path(path)} ({name})" if _path(path) else name
+        name = getattr(kind, "__name__", "the network")
+        return f"{path} ({name})" if path else name
 
 
 class _ParameterGuard(TorchFunctionMode):
-    """Mode in which a parameter raises an error if it is used, instead of being a constant."""
+    """Mode in which the direct use of a parameter raises an error."""
 
-    def __init__(self, network: torch.nn.Module) -> None:
+    def __init__(self, network: Module) -> None:
         super().__init__()
         self.paths = {parameter: path for path, parameter in network.named_parameters()}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for value in (*args, *(kwargs or {}).values()):
+        kwargs = kwargs or {}
+        for value in (*args, *kwargs.values()):
             if isinstance(value, torch.nn.Parameter) and value in self.paths:
                 raise ValueError(_used_directly(self.paths[value]))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _used_directly(path: str) -> str:
-    return f"the tensor {path!r} is used directly, outside of a known layer"
+    return f"the tensor {path!r} is used outside of a known layer"
 
 
-def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, other: self.tracer.create_proxy(
-        "call_function", function, (self, other), {}
-    )
+def _recorded(op: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: self.tracer.create_proxy("call_function", op, (self, other), {})
 
 
 class _Proxy(fx.Proxy):
-    """Proxy that records operators such as ``+=``."""
+    """Proxy that also records operators such as ``+=``."""
 
     __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
     __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
 
 
 def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
-    """Return the name in this library of the function, method or attribute."""
+    """Return the name of the function, method or attribute in this library."""
     if target is getattr:
         if args[1] not in _ATTRIBUTES:
             known = ", ".join(_ATTRIBUTES)
-            raise ValueError(f"unknown attribute '.{args[1]}': the known ones are {known}")
+            raise ValueError(f"unknown attribute '.{args[1]}': expected {known}")
         return _ATTRIBUTES[args[1]]
     if op == "call_method":
         if target not in METHODS:
@@ -260,41 +243,33 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
         return METHODS[target]
     if target not in TARGETS:
         name = getattr(target, "__name__", repr(target))
-        where = getattr(target, "__module__", "?")
-        raise ValueError(f"unknown function '{where}.{name}': {checks.why_unknown(name)}")
+        full_name = f"{getattr(target, '__module__', '?')}.{name}"
+        raise ValueError(f"unknown function '{full_name}': {checks.why_unknown(name)}")
     return TARGETS[target]
 
 
-def _path(qualified: str) -> str:
-    """Return the path in the network, which is the first module of a ``Sequential``."""
-    return qualified.removeprefix("0").removeprefix(".")
-
-
 def _label(thing: Any) -> str:
-    """Return the name of the function of a node, or the type of any other object."""
+    """Return the name of a node and its function, or a type."""
     if not isinstance(thing, fx.Node):
         return f"a {type(thing).__name__}"
     target = thing.meta["target"]
     return f"{thing.name} ({getattr(target, '__name__', target)})"
 
 
-# Differences between the modes, and in-place operations.
-
-
 def _join_modes(
-    training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
-) -> dict[str, torch.nn.Module]:
-    """Replace functional dropout that depends on the mode by layers, and return these by path."""
+    training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, Module]
+) -> dict[str, Module]:
+    """Replace functional dropout that depends on the mode by layers, and return these."""
     dropouts = []
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
         if _action(node) != _action(other):
             raise GraphError(
-                f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} in "
-                f"training, {_label(other)} in eval mode. Only dropout can depend on it."
+                f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} or "
+                f"{_label(other)}. Only dropout may depend on it."
             )
         if node.kwargs.get("training") != other.kwargs.get("training"):
             dropouts.append(node)
-    kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
+    kind: Any = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
     names = (f"functional_dropout_{index}" for index in itertools.count())
     free = (name for name in names if name not in layers)
     added = {}
@@ -308,19 +283,19 @@ def _join_modes(
 
 
 def _action(node: fx.Node) -> tuple[Any, ...]:
-    """Return the target and the arguments of a node except for the mode of dropout."""
+    """Describe a node without the mode of dropout."""
     kwargs = {name: value for name, value in node.kwargs.items() if name != "training"}
     return node.op, node.meta["target"], str(node.args), str(kwargs)
 
 
-def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
+def _is_interval(layers: Mapping[str, Module]) -> bool:
     return any(family_of(layer) in INTERVAL_FAMILIES for layer in layers.values())
 
 
-def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) -> None:
+def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, Module]) -> None:
     """Raise a :class:`GraphError` if a value is used after it was changed in place."""
     changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
-    memory: dict[fx.Node, fx.Node] = {}  # the first node with the memory of a node
+    memory: dict[fx.Node, fx.Node] = {}  # the first node with the same memory
     for index, node in enumerate(nodes):
         layer = layers[str(node.target)] if node.op == "call_module" else None
         name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__
@@ -328,11 +303,9 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) 
         inplace = inplace or getattr(layer, "inplace", False)
         shares = node.all_input_nodes and (inplace or name in _VIEWS)
         memory[node] = memory[node.all_input_nodes[0]] if shares else node
-        if not inplace:
-            continue
-        later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
-        if any(memory[node] is memory[one] and one in later for one in nodes[:index]):
+        later = (one for user in nodes[index + 1 :] for one in user.all_input_nodes)
+        if inplace and any(one is not node and memory.get(one) is memory[node] for one in later):
             raise GraphError(
-                f"{node.meta['where']}: {_label(node)} changes its input in place, and the input "
-                "is used again later. Use the ordinary operation, e.g. inplace=False."
+                f"{node.meta['where']}: {_label(node)} changes in place an input that is used "
+                "again later. Use inplace=False."
             )

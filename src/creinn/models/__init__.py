@@ -2,8 +2,8 @@
 
 ``layers=torch.nn`` gives an ordinary network, and ``layers=creinn.nn`` an interval network; see
 :func:`register_family`. A network has a method ``features`` and a layer ``head``, and
-``forward(x)`` is ``head(features(x))``. Its attribute ``config`` contains the name and the
-arguments of the builder, which are used to save the network.
+``forward(x)`` is ``head(features(x))``. It is saved by its ``config``, the name and the arguments
+of the builder.
 """
 
 from creinn.models.builders import BUILDERS

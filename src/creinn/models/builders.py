@@ -1,26 +1,26 @@
-"""Registry of the builders of networks, and the base class of their networks."""
+"""Registry of the builders, and the base class of their networks."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import torch
+from torch.nn import Module
 
 from creinn.nn.registry import family, family_name, plain
 
 P = ParamSpec("P")
-AnyNetwork = TypeVar("AnyNetwork", bound=torch.nn.Module)
+N = TypeVar("N", bound=Module)
 
-BUILDERS: dict[str, Callable[..., torch.nn.Module]] = {}
+BUILDERS: dict[str, Callable[..., Module]] = {}
 """All builders by name."""
 
 
-class Network(torch.nn.Module):
+class Network(Module):
     """A network with a method ``features`` and a layer ``head``."""
 
     config: dict[str, Any] | None
-    head: torch.nn.Module
+    head: Module
     features: Callable[[Any], Any]
 
     def forward(self, x: Any) -> Any:
@@ -28,23 +28,20 @@ class Network(torch.nn.Module):
         return self.head(self.features(x))
 
 
-def builder(architecture: Callable[P, AnyNetwork]) -> Callable[P, AnyNetwork]:
-    """Register a builder that accepts the name of a family and sets ``config``.
-
-    The argument ``pretrained`` is not a part of ``config``, because saved weights replace it.
-    """
+def builder(architecture: Callable[P, N]) -> Callable[P, N]:
+    """Register a builder that accepts the name of a family and sets ``config``."""
 
     @functools.wraps(architecture)
-    def build(*args: P.args, **kwargs: P.kwargs) -> AnyNetwork:
+    def build(*args: P.args, **kwargs: P.kwargs) -> N:
         bound = inspect.signature(architecture).bind(*args, **kwargs)
         bound.apply_defaults()
         layers = bound.arguments.pop("layers")
-        namespace = family(layers) if isinstance(layers, str) else layers
-        network = architecture(**bound.arguments, layers=namespace)  # type: ignore[call-arg]
-        bound.arguments.pop("pretrained", None)
-        arguments = {**plain(bound.arguments), "layers": family_name(namespace)}
+        layers = family(layers) if isinstance(layers, str) else layers
+        network: Any = architecture(**bound.arguments, layers=layers)  # type: ignore[call-arg]
+        bound.arguments.pop("pretrained", None)  # saved weights replace it
+        arguments = {**plain(bound.arguments), "layers": family_name(layers)}
         config = {"builder": architecture.__name__, "arguments": arguments}
-        network.config = None if arguments["layers"] is None else config  # type: ignore[assignment]
+        network.config = config if arguments["layers"] else None
         return network
 
     BUILDERS[architecture.__name__] = build

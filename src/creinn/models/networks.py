@@ -1,11 +1,10 @@
 """Multilayer perceptrons and residual networks for any family of layers.
 
-The parameters of ``resnet18``, ``resnet34`` and ``resnet50`` (He et al. 2016) have the same names
-as in torchvision, so that its weights can be loaded. Their convolutions have no bias.
+The weights of torchvision for ``resnet18``, ``resnet34`` and ``resnet50`` (He et al. 2016) can be
+loaded, because the parameters have the same names.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ Convolutions = tuple[tuple[int, int, int], ...]  # channels, kernel size and str
 
 
 class MLP(Network):
-    """Multilayer perceptron with hidden layers and a linear head; see :func:`mlp`."""
+    """Multilayer perceptron; see :func:`mlp`."""
 
     def __init__(self, body: torch.nn.Sequential, head: torch.nn.Module) -> None:
         super().__init__()
@@ -44,10 +43,7 @@ def _bottleneck(width: int, stride: int, stride_on: str) -> Convolutions:
 
 
 class Block(torch.nn.Module):
-    """Residual block of convolutions with batch norm and ReLU.
-
-    If the block changes the shape, its shortcut is a 1×1 convolution with batch norm.
-    """
+    """Residual block; the shortcut is a 1×1 convolution if the shape changes."""
 
     def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
         super().__init__()
@@ -63,7 +59,7 @@ class Block(torch.nn.Module):
             self.downsample = torch.nn.Sequential(shortcut, layers.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
-        """Return the sum of the shortcut and the convolutions, after ReLU."""
+        """Return the output of the block."""
         y = x
         for index in range(1, self._count + 1):
             y = getattr(self, f"bn{index}")(getattr(self, f"conv{index}")(y))
@@ -72,7 +68,7 @@ class Block(torch.nn.Module):
 
 
 class ResNet(Network):
-    """Residual network; each stage after the first doubles the width and halves the image."""
+    """Residual network; each later stage doubles the width and halves the image."""
 
     def __init__(
         self,
@@ -88,13 +84,12 @@ class ResNet(Network):
         check_integers(num_classes=num_classes, in_channels=in_channels, width=width)
         if stem not in ("cifar", "imagenet"):
             raise ValueError(f"Unknown stem {stem!r}. Use 'cifar' or 'imagenet'.")
-        kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
+        is_cifar, channels = stem == "cifar", width
+        kernel, stride = (3, 1) if is_cifar else (7, 2)
         self.conv1 = _conv(layers, in_channels, width, kernel, stride)
         self.bn1 = layers.BatchNorm2d(width)
         self.relu = layers.ReLU()
-        has_pool = stem == "imagenet"
-        self.maxpool = layers.MaxPool2d(3, stride=2, padding=1) if has_pool else layers.Identity()
-        channels = width
+        self.maxpool = layers.Identity() if is_cifar else layers.MaxPool2d(3, stride=2, padding=1)
         self.stages = [f"layer{stage + 1}" for stage in range(len(depths))]
         for stage, depth in enumerate(depths):
             blocks = []
@@ -134,28 +129,29 @@ def mlp(
 
     Args:
         in_features: The number of inputs.
-        num_classes: The number of logits. Use 1 for a binary classifier.
+        num_classes: The number of logits, 1 for a binary classifier.
         hidden: The widths of the hidden layers.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-        batch_norm: If False, the hidden layers have a bias instead of batch norm.
+        batch_norm: Whether the hidden layers have batch norm instead of a bias.
         dropout: The probability of dropout.
 
     Example:
         >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape
         torch.Size([2, 3])
     """
-    widths = [in_features, *hidden]
-    sizes = {f"hidden[{index}]": width for index, width in enumerate(hidden)}
-    check_integers(in_features=in_features, num_classes=num_classes, **sizes)
+    widths = {f"hidden[{index}]": width for index, width in enumerate(hidden)}
+    check_integers(in_features=in_features, num_classes=num_classes, **widths)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
     parts: list[torch.nn.Module] = []
-    for before, after in itertools.pairwise(widths):
-        parts.append(layers.Linear(before, after, bias=not batch_norm))
-        parts += [layers.BatchNorm1d(after)] if batch_norm else []
+    features = in_features
+    for width in hidden:
+        parts.append(layers.Linear(features, width, bias=not batch_norm))
+        parts += [layers.BatchNorm1d(width)] if batch_norm else []
         parts.append(layers.ReLU())
         parts += [layers.Dropout(dropout)] if dropout > 0 else []
-    return MLP(torch.nn.Sequential(*parts), layers.Linear(widths[-1], num_classes))
+        features = width
+    return MLP(torch.nn.Sequential(*parts), layers.Linear(features, num_classes))
 
 
 def _basic_resnet(name: str, depths: Sequence[int], width: int) -> Callable[..., ResNet]:
@@ -171,7 +167,7 @@ def _basic_resnet(name: str, depths: Sequence[int], width: int) -> Callable[...,
         return ResNet(_basic, depths, num_classes, stem, in_channels, width, layers)
 
     stages = ", ".join(map(str, depths))
-    build.__doc__ = f"Return a residual network with stages of {stages} basic blocks."
+    build.__doc__ = f"Return a residual network with {stages} basic blocks per stage."
     build.__name__ = build.__qualname__ = name
     return builder(build)
 
@@ -195,13 +191,13 @@ def resnet50(
     """Return ResNet-50, with stages of 3, 4, 6 and 3 bottleneck blocks.
 
     Args:
-        num_classes: The number of logits. Use 1 for a binary classifier.
+        num_classes: The number of logits, 1 for a binary classifier.
         stem: ``"cifar"`` is a 3×3 convolution with stride 1, and ``"imagenet"`` a 7×7 convolution
             and 3×3 max pooling, both with stride 2.
         in_channels: The number of channels of the images.
         width: The number of channels of the first stage.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-        stride_on: The convolution of a block with the stride: ``"3x3"`` as in torchvision, or
+        stride_on: The convolution with the stride of a block: ``"3x3"`` as in torchvision, or
             ``"1x1"`` as in He et al. (2016).
 
     Example:

@@ -4,9 +4,9 @@ r"""Product of intervals ``>= 0`` and interval weights with the C++ library.
     \ge 0 \text{ else } \overline a_k),\quad \overline o = \sum_k \overline W_k \cdot (\overline a_k
     \text{ if } \overline W_k \ge 0 \text{ else } \underline a_k)
 
-The result is exact (sim_full_o_lower_upper), with two multiplications for each weight. The product
-is followed by a norm on the center and the radius, a residual and a ReLU. It uses float32 on a CPU
-and has no gradients. The radius is a difference of sums, so narrow radii lose digits.
+The result is exact (sim_full_o_lower_upper). The product is followed by a norm of the center and
+the radius, a residual and a ReLU. It uses float32 on a CPU and has no gradients. The radius is a
+difference of sums, so narrow radii lose digits.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from torch import Tensor
 _SIZES = """images channels height width outputs groups out_height out_width kernel_y kernel_x
 stride_y stride_x padding_y padding_x dilation_y dilation_x step magnitude relu"""
 _ADDRESSES = "inputs norm residual weights results"
-_ADVICE = "Install a C++ compiler (g++) and creinn again, with pip install --verbose."
+_ADVICE = "Install a C++ compiler and then creinn again, with pip install --verbose."
 NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
 LEVELS = ("portable", "AVX2", "AVX-512")
 
@@ -38,19 +38,19 @@ class Layer(ctypes.Structure):
 
 
 def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
-    """Return the library in a folder and an empty text, or ``None`` and the reason."""
+    """Return the library in a folder, or ``None`` and the reason."""
     if os.environ.get("CREINN_NATIVE") == "0":
-        return None, "The native product is disabled by CREINN_NATIVE=0 in the environment."
+        return None, "creinn.native is disabled by CREINN_NATIVE=0."
     path = folder / NAME
     if not path.exists():
-        return None, f"The native product was not built: {path} does not exist. {_ADVICE}"
+        return None, f"creinn.native was not built: {path} does not exist. {_ADVICE}"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
         library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]
         if library.creinn_size_of_layer() != ctypes.sizeof(Layer):
-            return None, f"The native product was built from other sources: {path}. {_ADVICE}"
+            return None, f"creinn.native was built from other sources: {path}. {_ADVICE}"
     except (OSError, AttributeError) as error:
-        return None, f"The native product was built but cannot be loaded: {error}"
+        return None, f"creinn.native was built but cannot be loaded: {error}"
     return library, ""
 
 
@@ -94,9 +94,9 @@ def pack(
 ) -> Int[Tensor, " words"]:
     """Pack bounds of weights in float32 in the order in which they are used.
 
-    The inputs are divided into steps. For each step and output there is one word of signs, and then
-    the two bounds for each input. The two signs of an input are set if the lower or the upper bound
-    is multiplied with the upper bound of the input.
+    For each step of inputs and each output there is a word of signs, followed by the two bounds for
+    each input. The signs of an input are set if the lower or the upper bound is multiplied with the
+    upper bound of the input.
 
     Example:
         >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
@@ -107,8 +107,8 @@ def pack(
         raise ValueError(f"The weights must be float32, got {lower.dtype} and {upper.dtype}.")
     rows = torch.stack((lower, upper), -1).reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
-    steps = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
-    return torch.cat([step[group].flatten() for group in range(groups) for step in steps])
+    words = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
+    return torch.cat([word.flatten(1) for word in words], 1).flatten()
 
 
 def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "groups outputs 1"]:
@@ -120,7 +120,7 @@ def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "group
 def unpack(
     packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Return the lower and the upper bounds of packed weights with this shape."""
+    """Return the lower and the upper bounds of packed weights."""
     outputs, depth = shape[0] // groups, shape[1:].numel()
     sizes = [outputs * (1 + len(step)) for step in torch.arange(depth).split(_step(depth))]
     parts = packed.view(groups, -1).split(sizes, 1)
@@ -148,20 +148,21 @@ def product(
     Args:
         bounds: The bounds of the inputs, which are ``>= 0``.
         weights: The bounds of the weights, as returned by :func:`pack`.
-        norm: For each output, the scale and shift of the center and of the radius, which map the
-            sum and the difference of the bounds. The identity is ``(0.5, 0, 0.5, 0)``.
-        window: The kernel, stride, padding, dilation and groups.
+        norm: For each output, the scale and shift of the sum and of the difference of the bounds,
+            to the center and the radius. The identity is ``(0.5, 0, 0.5, 0)``.
+        window: The settings of the convolution.
         residual: The bounds to be added.
-        magnitude: Whether to use the absolute value of a negative radius. Otherwise it is 0.
+        magnitude: Whether a negative radius is replaced by its absolute value instead of 0.
         relu: Whether to apply a ReLU.
-        level: The index in ``LEVELS``. The default is the highest level of the processor.
+        level: The index in ``LEVELS``, by default the highest level of the processor.
 
     Raises:
         RuntimeError: If the library is not available, or if there is not enough memory.
     """
     if LIBRARY is None:
         raise RuntimeError(reason)
-    if (level := best_level if level is None else level) > best_level:
+    level = best_level if level is None else level
+    if level > best_level:
         raise RuntimeError(f"This processor has no {LEVELS[level]}, only {LEVELS[best_level]}.")
     images, _, channels, height, width = bounds.shape
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
@@ -175,5 +176,5 @@ def product(
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
     if LIBRARY.creinn_product(ctypes.byref(layer), torch.get_num_threads(), level):
-        raise RuntimeError("Not enough memory for the native product.")
+        raise RuntimeError("creinn.native has not enough memory.")
     return results
