@@ -320,7 +320,7 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     else:
         indices: Any = range(rows)
-        sampler = DistributedSampler(indices, world_size(), rank(), seed=seed)
+        sampler: Any = DistributedSampler(indices, world_size(), rank(), seed=seed)
         order = torch.tensor(list(sampler))
     batches = list(order.split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
