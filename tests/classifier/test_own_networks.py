@@ -11,7 +11,7 @@ import creinn
 from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.baselines import SNN, DeepEnsemble
-from creinn.classifier.network_checks import check_logits
+from creinn.classifier.network import check_logits
 
 Y = torch.arange(60) % 3
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) + Y.unsqueeze(1)

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from creinn.classifier.inputs import (
     rows_not_finite,
     to_device,
 )
-from creinn.classifier.network_checks import check_network, is_single_row
+from creinn.classifier.network import check_network, is_single_row
 
 Inputs: TypeAlias = Any
 """A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors."""
@@ -36,27 +36,27 @@ Missing = Literal["refuse", "vacuous"]
 
 
 class Prediction(Protocol):
-    """Prediction for a batch of rows; a :class:`creinn.CredalSet` for credal classifiers."""
+    """Prediction for ``N`` rows; a :class:`creinn.CredalSet` for credal classifiers."""
 
     @property
     def label(self) -> Tensor:
-        """Predicted class of each row."""
+        """Predicted classes."""
 
     @property
     def probabilities(self) -> Tensor:
-        """Probabilities of the classes, of shape ``(N, K)``."""
+        """Probabilities of the classes ``(N, K)``."""
 
     @property
     def total(self) -> Tensor:
-        """Total uncertainty of each row."""
+        """Total uncertainty."""
 
     @property
     def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty of each row."""
+        """Aleatoric uncertainty."""
 
     @property
     def epistemic(self) -> Tensor:
-        """Epistemic uncertainty of each row."""
+        """Epistemic uncertainty."""
 
     def __len__(self) -> int: ...
 
@@ -68,54 +68,41 @@ class Prediction(Protocol):
 
 
 class Classifier(torch.nn.Module):
-    """Base class of all classifiers.
-
-    A call returns a prediction of type :attr:`prediction_type`.
-    """
+    """Base class of all classifiers; a call returns a :attr:`prediction_type`."""
 
     prediction_type: type[Prediction]
     num_classes: int
     class_names: Sequence[str | int] | None = None
-    """Names of the classes, in order, which :func:`creinn.save` saves."""
+    """Names of the classes, which :func:`creinn.save` saves."""
     preprocessing: Any = None
-    """Description of the preprocessing as JSON, which :func:`creinn.save` saves."""
+    """Preprocessing as JSON, which :func:`creinn.save` saves."""
     network: Any  # of all classifiers other than ensembles
     members: Any  # of ensembles
     num_logits: int
     is_checked = False  # whether check_network has succeeded
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the training loss, averaged over the batch.
-
-        The weights belong to classes, with shape ``(K,)``, or to rows, with shape ``(N, 1)``.
-        """
+        """Return the mean loss; the weights are those of classes ``(K,)`` or rows ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction, or logits, and the loss of a batch in training."""
+        """Return the prediction or the logits of a training batch, and the loss."""
         prediction = self(x)
         return prediction, self.loss(prediction, target, weight)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Prepare the training; the batches are in the order of the rows."""
+        """Prepare the training; ``data`` are in the order of the rows."""
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit what depends on the trained network.
-
-        Each process has a part of the training data and of the validation data ``held_out``.
-        """
+        """Fit what depends on the trained network to the rows of this process."""
 
     def after_step(self) -> None:
-        """Restore constraints on parameters after a step of the optimizer."""
+        """Restore the constraints on parameters after an optimizer step."""
 
     def predict(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Prediction:
-        """Return the concatenated predictions of :meth:`predict_batches`.
-
-        Raises:
-            ValueError: If there are no rows.
-        """
+        """Return the predictions of :meth:`predict_batches` as one; no rows raise an error."""
         parts = list(self.predict_batches(x, batch_size, missing))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
@@ -126,21 +113,21 @@ class Classifier(torch.nn.Module):
     ) -> Iterator[Prediction]:
         """Yield the predictions of successive batches, in eval mode and without gradients.
 
-        Several threads may predict with one model at the same time. The mode of the model is not
-        changed: in training mode, a copy in eval mode is used, which shares the weights.
+        Several threads may use one model. A model in training mode is not changed: its copy in
+        eval mode predicts, with the same weights.
 
         Args:
             x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
-                of these; a ``Dataset``; or batches such as a DataLoader. If items or batches are
-                tuples or lists, their first entries are the inputs.
+                of these; a ``Dataset``; or batches such as a DataLoader. Of items or batches that
+                are tuples or lists, the first entries are used.
             batch_size: The number of rows per batch, unless ``x`` contains batches.
-            missing: ``"refuse"`` raises an error for rows with NaN or infinite numbers.
-                ``"vacuous"`` predicts the set of all distributions; it needs a credal classifier.
+            missing: For rows with NaN or infinite numbers, ``"refuse"`` raises an error, and
+                ``"vacuous"`` predicts all distributions, with a credal classifier.
 
         Raises:
             TypeError: If ``x`` has another type.
-            ValueError: If a row has missing values, the network does not return logits, or ``x``
-                has no batch dimension.
+            ValueError: If a row has missing values, ``x`` has no batch dimension, or the network
+                does not return logits.
 
         Example:
             >>> from creinn.baselines import SNN
@@ -150,8 +137,7 @@ class Classifier(torch.nn.Module):
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-        if missing not in ("refuse", "vacuous"):
-            raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
+        check_choice("missing", missing, Missing)
         return self._predict_batches(batches(x, batch_size), missing)
 
     def predict_labelled(
@@ -165,8 +151,8 @@ class Classifier(torch.nn.Module):
             missing: See :meth:`predict_batches`.
 
         Raises:
-            TypeError: If the type of the data is not supported, or if the classes are not integers.
-            ValueError: If there are no rows, or if a label is not a class.
+            TypeError: If the data have another type, or the classes are not integers.
+            ValueError: If there are no rows, or a label is not a class.
 
         Example:
             >>> from creinn.evaluation import summary
@@ -184,14 +170,14 @@ class Classifier(torch.nn.Module):
     def _predict_with_labels(
         self, data: Any, batch_size: int, missing: Missing, convert: Callable[[Any], Tensor]
     ) -> tuple[Any, Tensor]:
-        """Return the predictions and the converted labels of labelled rows."""
         labels: list[Tensor] = []
 
         def inputs() -> Iterator[tuple[Inputs]]:
             for x, y in labelled_batches(data, batch_size, "the data"):
-                labels.append(convert(y))
-                if (rows := count_rows(x)) != len(labels[-1]):
-                    raise ValueError(f"A batch has {rows} inputs but {len(labels[-1])} labels.")
+                y, rows = convert(y), count_rows(x)
+                if rows != len(y):
+                    raise ValueError(f"A batch has {rows} inputs but {len(y)} labels.")
+                labels.append(y)
                 yield (x,)
 
         prediction = self.predict(inputs(), batch_size, missing)
@@ -224,7 +210,7 @@ class Classifier(torch.nn.Module):
             if len(prediction) != count_rows(x):
                 raise ValueError(
                     f"The network returns {len(prediction)} rows of logits for {count_rows(x)} "
-                    "rows of inputs. It should return one row of logits for each."
+                    "rows of inputs, which should be equal."
                 )
         except (RuntimeError, ValueError, IndexError) as error:
             self._explain(x, error)
@@ -232,7 +218,7 @@ class Classifier(torch.nn.Module):
         return prediction
 
     def _forward_fast(self, x: Inputs) -> Prediction:
-        """Predict in eval mode; the mode of the model is not changed."""
+        """Predict in eval mode, without a change of the mode."""
         return in_eval_mode(self)(x)
 
     def _explain(self, x: Inputs, error: Exception) -> None:
@@ -241,16 +227,16 @@ class Classifier(torch.nn.Module):
             network, logits_layer = in_eval_mode(part.network), getattr(part, "logits_layer", None)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
-                    f"Expected inputs of shape (N, ...), found {describe(x)}, a single row without "
-                    "a batch dimension. Pass x[None], or value[None] for each value of a dict."
+                    f"Expected inputs of shape (N, ...), found a single row, {describe(x)}. Pass "
+                    "x[None], or value[None] for each value of a dict."
                 ) from error
             if not isinstance(error, ValueError):
                 check_network(network, x, part.num_logits, (), logits_layer)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
-            f"missing='vacuous' needs a credal model, but {type(self).__name__} predicts single "
-            "distributions. Impute or drop rows with NaN or infinite numbers."
+            f"missing='vacuous' needs a credal model, found {type(self).__name__}. Impute or drop "
+            "rows with NaN or infinite numbers."
         )
 
     def check_network(self, x: Inputs) -> None:
@@ -268,7 +254,7 @@ class Classifier(torch.nn.Module):
 
     def _take_mode_of_members(self) -> None:
         """Put a new ensemble into eval mode if all members are in eval mode."""
-        if not any(is_training(member) for member in self.members):
+        if not any(map(is_training, self.members)):
             self.eval()
 
     def _with_networks(self) -> "list[Classifier]":
@@ -276,13 +262,13 @@ class Classifier(torch.nn.Module):
         return [part for part in parts if hasattr(part, "network")]
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor after the network or the members, by name."""
+        """Return the arguments of the constructor after the first one."""
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_options(cls, content: Any, **options: Any) -> Any:
-        """Build a classifier from its network or members and from :meth:`options`."""
+        """Build a classifier from its network or members and :meth:`options`."""
         return cls(content, **options)
 
     def save(
@@ -291,7 +277,7 @@ class Classifier(torch.nn.Module):
         classes: Sequence[str | int] | None = None,
         **about: Any,
     ) -> None:
-        """Save the model to a directory; see :func:`creinn.save` and :func:`creinn.load`."""
+        """Save the model to a directory; see :func:`creinn.save`."""
         creinn.save(self, directory, classes, **about)
 
 
@@ -300,9 +286,7 @@ def common_classes(members: Sequence[Classifier]) -> int:
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
-        raise ValueError(
-            f"An ensemble needs at least one member and one number of classes, but {found}."
-        )
+        raise ValueError(f"An ensemble needs members with one number of classes, but {found}.")
     return counts.pop()
 
 
@@ -312,12 +296,10 @@ def is_training(module: torch.nn.Module) -> bool:
 
 
 def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a module that is in eval mode, otherwise a copy of it in eval mode.
+    """Return a module if it is in eval mode, or else a copy in eval mode.
 
-    The copy shares parameters, buffers and hooks, so that other threads can use the module.
-
-    Raises:
-        RuntimeError: If the copy cannot be made.
+    The copy shares parameters, buffers and hooks, so that other threads can use the module. If it
+    cannot be made, a ``RuntimeError`` is raised.
     """
     if not is_training(module):
         return module
@@ -327,14 +309,13 @@ def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
             duplicate = copy.deepcopy(module, shared)
         except Exception as error:
             raise RuntimeError(
-                f"{type(module).__name__} is in training mode, and a prediction needs a copy of it "
-                f"in eval mode, but it cannot be copied: {error}. Call model.eval() first."
+                f"{type(module).__name__} is in training mode and cannot be copied: {error}. Call "
+                "model.eval() before predictions."
             ) from error
     return duplicate.eval()
 
 
 def _shared(part: torch.nn.Module) -> list[Any]:
-    """Return the tensors and hooks of a module."""
     named = (part._parameters, part._buffers, part._forward_hooks, part._forward_pre_hooks)
     others = (value for value in vars(part).values() if isinstance(value, Tensor))
     return [*(value for group in named for value in group.values()), *others]
@@ -342,10 +323,9 @@ def _shared(part: torch.nn.Module) -> list[Any]:
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Put a module into eval mode, and restore the modes afterwards; not safe for threads."""
+    """Put a module into eval mode, and restore the modes; not safe for threads."""
     training = [part for part in module.modules() if part.training]
-    if training:
-        module.eval()
+    module.eval()
     try:
         yield
     finally:
@@ -354,10 +334,17 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 
 def members_of(model: Any) -> list[Any]:
-    """Return the members of an ensemble, or a list of the model."""
+    """Return the members of an ensemble, or the model in a list."""
     return list(getattr(model, "members", [model]))
 
 
 def takes_intervals(model: Any) -> bool:
     """Return whether the inputs of a model can be intervals."""
     return all(getattr(member, "is_interval", False) for member in members_of(model))
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Raise a ``ValueError`` if a value is not among names, or not in a ``Literal`` type."""
+    names = get_args(choices) or choices
+    if value not in names:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, names))}, got {value!r}.")

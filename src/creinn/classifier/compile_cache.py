@@ -17,7 +17,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakIdRef
 
 LOCK = threading.RLock()
-"""Held while hooks are added or removed, and while a module is copied, checked or compiled."""
+"""Held while hooks change, and while a module is copied, checked or compiled."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -35,21 +35,19 @@ def compiled_form(
 ) -> Any:
     """Return the compiled form of a model in eval mode, or ``None`` if it has none.
 
-    Models with hooks, with a ``forward`` that is set on an instance, or with tensors of inference
-    mode are not compiled. ``build(model, x)`` compiles, or returns ``None`` if it cannot.
+    ``build(model, x)`` compiles, or returns ``None`` if it cannot. It is not called for models with
+    hooks, a ``forward`` that is set on an instance, or tensors of inference mode.
     """
     if _is_customized(model):
         invalidate(model)
         return None
     current = fingerprint(model)
-    entry = _ENTRIES.get(model)
-    if entry is None or entry.fingerprint != current:
-        with LOCK:  # other threads wait for the compiled form
-            entry = _ENTRIES.get(model)
-            if entry is None or entry.fingerprint != current:
-                with torch.inference_mode(False), torch.no_grad():
-                    entry = _CacheEntry(current, build(model, x))
-                _ENTRIES[model] = entry
+    with LOCK:  # other threads wait for the compiled form
+        entry = _ENTRIES.get(model)
+        if entry is None or entry.fingerprint != current:
+            with torch.inference_mode(False), torch.no_grad():
+                entry = _CacheEntry(current, build(model, x))
+            _ENTRIES[model] = entry
     return entry.compiled
 
 
@@ -68,7 +66,7 @@ def clear(model: torch.nn.Module) -> None:
 
 
 def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return a value that changes if the rule of this file invalidates the compiled form."""
+    """Return a value that changes if the compiled form becomes invalid."""
     options = [
         (name, value)
         for part in module.modules()
@@ -100,12 +98,12 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def has_versions(module: torch.nn.Module) -> bool:
-    """Return whether all tensors have version counters, unlike those of inference mode."""
+    """Return whether all tensors have version counters; those of inference mode have none."""
     return not any(tensor.is_inference() for tensor in _tensors(module))
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Return whether a module has forward hooks other than the ones that record calls."""
+    """Return whether a module has forward hooks that do not record calls."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     return any(not hasattr(hook, "is_recorder") for hook in hooks)
 
@@ -117,7 +115,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _tensors(module: torch.nn.Module) -> list[Tensor]:
-    """Return the parameters and buffers, including buffers that are not saved."""
     return [
         tensor
         for part in module.modules()
@@ -127,7 +124,7 @@ def _tensors(module: torch.nn.Module) -> list[Tensor]:
 
 
 def _is_customized(model: torch.nn.Module) -> bool:
-    """Return whether hooks, a replaced ``forward`` or missing counters prevent compilation."""
+    """Return whether a model must not be compiled; see :func:`compiled_form`."""
     return (
         bool(torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
         or not has_versions(model)

@@ -3,14 +3,22 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
 
 import creinn
 from creinn.classifier import compile_cache
-from creinn.classifier.base import Classifier, Inputs, Missing, common_classes, is_training
+from creinn.classifier.base import (
+    Classifier,
+    Inputs,
+    Missing,
+    check_choice,
+    common_classes,
+    is_training,
+    members_of,
+)
 from creinn.classifier.calibration import (
     DEFAULT_COVERAGE,
     Calibration,
@@ -40,13 +48,12 @@ def credal_set(
     """Compute the credal sets of interval logits.
 
     Args:
-        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. If they are
-            points, the sets are the ordinary softmax. Half precision is converted to float32.
+        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. Points give the
+            ordinary softmax. Half precision is converted to float32.
         mode: The mode of Interval SoftMax.
-        radius: The radius by distance ``(N,)``, which is added to the radius of all logits. The
-            label is the label of the logits.
-        training: If true, the bounds for logits that are not finite are NaN, so that training can
-            stop. Otherwise, the set is vacuous.
+        radius: Radii ``(N,)`` that are added to those of the logits, without a change of the label.
+        training: Whether logits that are not finite give NaN, so that training can stop, instead of
+            a vacuous set.
     """
     if radius is not None:
         wide = credal_set(add_radius(logits, radius), mode)
@@ -71,11 +78,8 @@ def prediction_quality(batch: FeatureBatch, radius: Tensor, mode: Mode) -> Quali
     """Return the quality of the predictions if a radius is added to the logits."""
     prediction = credal_set(batch.logits, mode, radius)
     correct = prediction.label == batch.labels
-    # with more than two classes, total also computes the lower entropy, which is slower
-    total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
-    assert isinstance(total, Tensor)
     return Quality(
-        area=auarc(total, correct),
+        area=auarc(prediction.ranking("total"), correct),
         loss=float(cross_entropy(prediction, batch.labels, check=False)),
         classes=float(prediction.classes().sum(-1).double().mean()),
         error_rate=float(1 - correct.double().mean()),
@@ -126,10 +130,9 @@ class CredalClassifier(Classifier):
         """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
 
     def clear_cache(self) -> None:
-        """Remove the compiled form of the model and the hashes of its weights.
+        """Remove the compiled form and the hashes, after a write to weights through ``.data``.
 
-        This is needed after a write through ``Tensor.data`` or a NumPy view; see
-        :mod:`creinn.classifier.compile_cache` for the changes that are detected.
+        See :mod:`creinn.classifier.compile_cache` for the changes that are detected.
         """
         compile_cache.clear(self)
         clear_hashes()
@@ -155,8 +158,8 @@ class CredalClassifier(Classifier):
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
         prediction: Any = super()._predict_batch(batch, missing, first)
-        prediction = prediction.with_conformal(self.current_conformal())
-        return prediction.with_abstention(self.current_abstention())
+        conformal, abstention = self.current_calibration()
+        return prediction.with_conformal(conformal).with_abstention(abstention)
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)
@@ -164,20 +167,17 @@ class CredalClassifier(Classifier):
         return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
 
     def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> Any:
-        """Fit the temperature of the model, or of each member, to held-out data.
+        """Fit the temperature of the model, or of each member, and return it in eval mode.
 
         A later :meth:`calibrate` needs other rows.
 
         Args:
-            x: The inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
+            x: Held-out inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
             batch_size: The number of rows per batch, unless the data contain batches.
-
-        Returns:
-            The model in eval mode.
         """
         data = list(x) if isinstance(x, Iterator) else x if y is None else (x, y)
-        for part in getattr(self, "members", [self]):
+        for part in members_of(self):
             part.temperature.is_on = True
             part._fit_temperature(data, batch_size)
         self.calibration.reset()
@@ -194,7 +194,7 @@ class CredalClassifier(Classifier):
         max_error: float | None = None,
         confidence: float = 0.95,
     ) -> Any:
-        """Calibrate the predictions with rows that were not used for training or model selection.
+        """Calibrate the model with rows that were not used for training, and return it.
 
         With ``coverage``, ``classes("conformal")`` contains the true class of a new row with this
         probability; see :mod:`creinn.credal.conformal`. With ``max_error``, the error rate among
@@ -206,21 +206,18 @@ class CredalClassifier(Classifier):
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them. With distributions
                 ``(N, K)``, ``widened()`` contains that of a new row with probability ``coverage``.
             coverage: The coverage; 0.95 if there is no ``max_error``.
-            by: ``"class"`` for the coverage of each class, or group numbers ``(N,)`` for guarantees
-                in each group. With ``max_error`` also the uncertainty that ranks the rows:
-                ``"total"`` (default), ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
+            by: ``"class"`` or group numbers ``(N,)`` for a guarantee in each class or group. With
+                ``max_error`` also the uncertainty that ranks the rows: ``"total"`` (default),
+                ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
             score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``, or of
                 :data:`creinn.credal.margin.UNITS` for distributions, by default ``"deviation"``.
             random: Whether to randomize the sets of classes, so that the coverage is exact.
             max_error: The largest error rate among accepted rows.
             confidence: The probability of the guarantee for ``max_error``.
 
-        Returns:
-            The model.
-
         Raises:
             NoThresholdError: If ``max_error`` cannot be guaranteed with these rows.
-            ValueError: If there are too few rows, or if an argument is not valid.
+            ValueError: If there are too few rows, or an argument is not valid.
 
         Example:
             >>> from creinn import CreINN, models
@@ -256,14 +253,13 @@ class CredalClassifier(Classifier):
             coverage = DEFAULT_COVERAGE if coverage is None else coverage
             conformal = fit_conformal(prediction, labels, coverage, group_by, score, random)
         if max_error is not None:
-            groups = None if isinstance(group_by, str) else group_by
-            abstention = fit_limits(prediction, labels, max_error, confidence, measure, groups)
+            abstention = fit_limits(prediction, labels, max_error, confidence, measure, group_by)
         clear_hashes()
         self.calibration.update(conformal, abstention, self.part_hashes())
         return self
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part that the predictions depend on and that can change."""
+        """Return a hash of each part of the model that its predictions depend on."""
         return {}
 
     @property
@@ -271,25 +267,20 @@ class CredalClassifier(Classifier):
         """Whether the model is calibrated and has not changed since."""
         return self.calibration.is_fitted and not self._calibration_changes()
 
-    def current_conformal(self) -> Conformal | None:
-        """Return the conformal calibration, which raises an error when used if it is stale."""
-        return self._marked_if_stale(self.calibration.conformal)
-
-    def current_abstention(self) -> Abstention | None:
-        """Return the limits for abstention, which raise an error when used if they are stale."""
-        return self._marked_if_stale(self.calibration.abstention)
-
-    def _marked_if_stale(self, found: Any) -> Any:
-        if found is None or not (names := self._calibration_changes()):
-            return found
-        stale = (
-            f"The calibration is not valid any more. Changed since it was fitted: "
-            f"{', '.join(names)}. Call model.calibrate(x, y) with held-out data and predict again."
-        )
-        return replace(found, stale=stale)
+    def current_calibration(self) -> tuple[Conformal | None, Abstention | None]:
+        """Return both calibrations; they raise an error when used if they are stale."""
+        conformal, abstention = self.calibration.conformal, self.calibration.abstention
+        if self.calibration.is_fitted and (names := self._calibration_changes()):
+            stale = (
+                f"Changed since the calibration: {', '.join(names)}. Call model.calibrate(x, y) "
+                "with held-out data and predict again."
+            )
+            conformal = conformal and replace(conformal, stale=stale)
+            abstention = abstention and replace(abstention, stale=stale)
+        return conformal, abstention
 
     def adopt_structure(self, saved: int) -> None:
-        """Replace the hash of the saved structure by the hash of the loaded structure."""
+        """Replace the hash of the saved structure by that of the loaded structure."""
         now = self.part_hashes()["structure"]
         for name, part in self.named_modules():
             if isinstance(part, FittedOn) and not name.startswith("members."):
@@ -305,9 +296,9 @@ class Ensemble(CredalClassifier):
 
     Args:
         members: CreINNs with the same number of classes.
-        combine: ``"average"`` for the mean of the reachable bounds of the members (ensemble of
-            CreINN), or ``"envelope"`` for the smallest intervals that contain the sets of all
-            members, where disagreement is part of the epistemic uncertainty.
+        combine: ``"average"`` for the mean of the reachable bounds (ensemble of CreINN), or
+            ``"envelope"`` for the smallest intervals that contain the sets of all members. Then
+            disagreement is part of the epistemic uncertainty.
     """
 
     def __init__(self, members: Sequence[CredalClassifier], combine: Combine = "average") -> None:
@@ -334,10 +325,3 @@ class Ensemble(CredalClassifier):
         """Return the combined credal set of each row."""
         sets = [member(x) for member in self.members]
         return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
-
-
-def check_choice(name: str, value: Any, choices: Any) -> None:
-    """Raise a ``ValueError`` if a value is not in a ``Literal`` type."""
-    *others, last = (repr(choice) for choice in get_args(choices))
-    if value not in get_args(choices):
-        raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")

@@ -14,14 +14,8 @@ from torch import Tensor
 
 from creinn import nn as inn
 from creinn.classifier import compile_cache
-from creinn.classifier.base import Inputs, Labelled
-from creinn.classifier.credal import (
-    CredalClassifier,
-    Mode,
-    check_choice,
-    credal_set,
-    prediction_quality,
-)
+from creinn.classifier.base import Inputs, Labelled, check_choice
+from creinn.classifier.credal import CredalClassifier, Mode, credal_set, prediction_quality
 from creinn.classifier.fitted_on import FittedOn, clear_hashes, part_hashes
 from creinn.classifier.inputs import (
     ReiterableStream,
@@ -33,17 +27,16 @@ from creinn.classifier.inputs import (
     is_pair,
     labelled_batches,
     most_probable,
-    run,
     to_device,
 )
 from creinn.classifier.network import (
     check_layers,
+    check_network,
     find_feature_layers,
     find_logits_layer,
     logits_cross_entropy,
     outputs_and_logits,
 )
-from creinn.classifier.network_checks import check_network
 from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -61,19 +54,18 @@ Loss = Literal["intersection", "bounds"]
 class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
-    If ``temperature.is_on``, which is the default for ordinary networks, the logits are divided by
-    a temperature; see :mod:`creinn.classifier.temperature`.
+    The logits of ordinary networks are divided by a temperature; ``temperature.is_on`` changes
+    this. See :mod:`creinn.classifier.temperature`.
 
     Args:
-        network: A module that maps inputs to logits ``(N, K)``. It consists of :mod:`creinn.nn`
-            layers. With ``distance``, it can also be an ordinary network with inputs of any dtype,
-            or with a dict or tuple of tensors as input.
-        mode: ``"paper"`` uses Interval Batch Normalization and softmax of the paper, which do not
-            guarantee containment. ``"scaled"`` uses norms that preserve the order of the radii.
-            ``"sound"`` guarantees in eval mode that the set contains the probabilities of all
-            ordinary networks with weights in the intervals; it needs small radii, see
-            ``nn.scale_radii_``.
-        num_logits: The number of logits ``K``, by default that of the outputs of the last layer.
+        network: A module of :mod:`creinn.nn` layers that maps inputs to logits ``(N, K)``. With
+            ``distance``, it can also be an ordinary network with inputs of any dtype, or with a
+            dict or tuple of tensors as input.
+        mode: ``"paper"`` uses the batch norm and softmax of the paper, which do not guarantee
+            containment. ``"scaled"`` uses norms that preserve the order of the radii. ``"sound"``
+            guarantees in eval mode that the set contains the probabilities of all ordinary networks
+            with weights in the intervals. It needs small radii, see ``nn.scale_radii_``.
+        num_logits: The number of logits ``K``, by default the number of outputs of the last layer.
             One logit makes a binary classifier.
         logit_norm: Whether to apply batch norm to the logits, by default for interval networks, as
             in the paper. Short training leaves the probabilities under-confident.
@@ -130,7 +122,10 @@ class CreINN(CredalClassifier):
         if num_logits is None:
             is_last = layers and logits_layer is None
             last = layers[-1] if is_last else find_logits_layer(network, logits_layer)
-            num_logits = _count_logits(last)
+            if not isinstance(weight := getattr(last, "weight", None), Tensor):
+                name = type(last).__name__
+                raise ValueError(f"{name} has no weight to count the logits. Pass num_logits=...")
+            num_logits = weight.shape[0]
         self.num_logits = num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = self.is_interval if logit_norm is None else logit_norm
@@ -150,14 +145,14 @@ class CreINN(CredalClassifier):
 
     @classmethod
     def from_options(cls, content: Any, temperature: bool | None = None, **options: Any) -> Any:
-        """Build a model; ``temperature`` sets ``model.temperature.is_on``."""
+        """Build a model; ``temperature`` is ``model.temperature.is_on``."""
         model = cls(content, **options)
         if temperature is not None:
             model.temperature.is_on = temperature
         return model
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of :meth:`from_options` after the network, by name."""
+        """Return the arguments of :meth:`from_options` after the network."""
         names = ("mode", "num_logits", "logit_norm", "distance", "feature_layers", "logits_layer")
         options = {name: getattr(self, name) for name in names}
         return {**options, "loss": self._loss, "temperature": self.temperature.is_on}
@@ -176,8 +171,8 @@ class CreINN(CredalClassifier):
         self._mode = mode
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part of the model that its predictions depend on."""
-        radius = self.distance_radius
+        """See :meth:`CredalClassifier.part_hashes`."""
+        radius, layers = self.distance_radius, self.feature_layers
         parts: dict[str, tuple[Any, ...]] = {
             "mode": (self.mode,),
             "structure": tuple(map(compile_cache.structure, (self.network, self.norm))),
@@ -185,8 +180,10 @@ class CreINN(CredalClassifier):
             "temperature": (self.temperature.is_on, self.temperature),
             "distance": () if radius is None else (radius,),
         }
-        if radius is None or self.feature_layers is not None:  # otherwise they are not known yet
-            parts["feature layers"] = (self.feature_layers,) if radius is not None else ()
+        if radius is None:
+            parts["feature layers"] = ()
+        elif layers is not None:  # otherwise they are not known yet
+            parts["feature layers"] = (layers,)
         return part_hashes(parts)
 
     @property
@@ -205,9 +202,10 @@ class CreINN(CredalClassifier):
             raise RuntimeError(f"{changed} Call model.fit_distance(x, y) with the training data.")
 
     def _distance_changes(self) -> list[str]:
-        """Return the parts that changed since the fit; the mode only affects interval networks."""
+        names = ["structure", "weights", "feature layers"]
+        if self.is_interval:
+            names.append("mode")
         fitted_on = self.distance_fitted_on
-        names = ["structure", "weights", "feature layers", *(["mode"] if self.is_interval else [])]
         return fitted_on.changes(self.part_hashes(), names) if fitted_on.parts else []
 
     def forward(self, x: Inputs) -> CredalSet:
@@ -229,11 +227,10 @@ class CreINN(CredalClassifier):
         return function(prediction, target, weight, check=False)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss; for an ordinary network the logits and their loss."""
+        """Return the prediction, or the logits of an ordinary network, and the loss."""
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
-        logits = self._network_logits(self._inputs(x))
-        logits = self.temperature(self.norm(as_logits(logits, self.num_logits)))
+        logits = self._logits(self._inputs(x)).lower
         return logits, logits_cross_entropy(logits, target, weight)
 
     def after_step(self) -> None:
@@ -249,7 +246,7 @@ class CreINN(CredalClassifier):
             self._add_distance()
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit the temperature and the distance, with the validation data as held-out data."""
+        """Fit the temperature and the distance."""
         if self.distance_radius is not None:
             self._fit_distance(data, held_out, 256)
         else:
@@ -262,29 +259,23 @@ class CreINN(CredalClassifier):
         held_out: Any = None,
         batch_size: int = 256,
     ) -> "CreINN":
-        """Fit the distance to the training data, and add it if the model has none.
+        """Fit the distance to the training data, and return the model in eval mode.
 
         The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
-        number, the scale is the largest one that hardly changes the quality of predictions on the
-        held-out data, or else on a sixth of the training data; see
-        :func:`creinn.distance.fitting.choose_scale`. At most 20,000 random rows are used for this.
-
-        The memory is constant for a DataLoader or Dataset. In a process group, each process uses
-        all rows that it is given.
+        number, the scale is chosen on at most 20,000 rows of the held-out data, or else of a sixth
+        of the training data; see :func:`creinn.distance.fitting.choose_scale`. The memory is
+        constant for a DataLoader or Dataset. Each process of a group uses all rows that it is
+        given.
 
         Args:
-            x: The training inputs, a Dataset of pairs ``(input, target)``, or batches of pairs,
-                such as a DataLoader.
+            x: The training inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them. Of distributions
                 ``(N, K)``, the most probable class counts.
             held_out: Data that the network was not trained on, in the same forms.
             batch_size: The number of rows per batch, unless the data contain batches.
 
-        Returns:
-            The model in eval mode.
-
         Raises:
-            ValueError: If there are no rows or no features, or if a label is not a class.
+            ValueError: If there are no rows or no features, or a label is not a class.
 
         Warns:
             LabelWarning: If a class has no row, or the accuracy is not better than chance.
@@ -306,7 +297,6 @@ class CreINN(CredalClassifier):
     def _fit_distance(
         self, data: Any, held_out: Any, batch_size: int, on_batch: Any = None
     ) -> None:
-        """Fit the distance; each process has a part of the rows."""
         assert self.distance_radius is not None
         held_out = self._fit_temperature(held_out, batch_size)
         name = "the training data"
@@ -360,13 +350,11 @@ class CreINN(CredalClassifier):
             )
         return x
 
+    def _network_logits(self, x: Inputs) -> Inputs:
+        return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
+
     def _logits(self, x: Inputs) -> Interval:
         return self._scaled_logits(self._network_logits(x))
-
-    def _network_logits(self, x: Inputs) -> Inputs:
-        if self.logits_layer is None:
-            return run(self.network, x)
-        return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
 
     def _unscaled(self, output: Inputs) -> Interval:
         return as_interval(self.norm(as_logits(output, self.num_logits)))
@@ -385,7 +373,6 @@ class CreINN(CredalClassifier):
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterator[FeatureBatch]:
-        """Yield batches of features, logits and the most probable classes."""
         for x, y in self._labelled(data, batch_size, name):
             yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
 
@@ -401,12 +388,3 @@ class CreINN(CredalClassifier):
             y = as_targets(y if y.ndim == 2 else y.long(), self.num_classes, name, count_rows(x))
             rows += len(y)
             yield self._inputs(x), y.to(like.device)
-
-
-def _count_logits(layer: torch.nn.Module) -> int:
-    """Return the number of outputs of the layer that computes the logits."""
-    if not isinstance(weight := getattr(layer, "weight", None), Tensor):
-        raise ValueError(
-            f"The number of logits of {type(layer).__name__} is not known. Pass num_logits=..."
-        )
-    return weight.shape[0]

@@ -1,11 +1,11 @@
 """Inputs and outputs of networks: conversion to tensors, division into batches, and checks.
 
 Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of
-these. The classifier converts floating-point numbers to its dtype. Integers, such as tokens, are
-not converted.
+these. Floating-point numbers are converted to the dtype of the classifier; integers are not.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +24,10 @@ LOGITS_LAYER_ADVICE = " If a module computes the logits, pass its path as logits
 
 
 def run(network: torch.nn.Module, x: Any) -> Any:
-    """Call a network and return its output, or the attribute ``logits`` of its output.
+    """Return the output of a network, or the attribute ``logits`` of the output.
 
-    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, except
-    for ``labels``, from which a Hugging Face model would compute a loss.
+    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, without
+    ``labels``, from which a Hugging Face model would compute a loss.
     """
     named = as_arguments(network, x)
     output = network(x) if named is None else network(**named)
@@ -35,7 +35,7 @@ def run(network: torch.nn.Module, x: Any) -> Any:
 
 
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return the keyword arguments for ``forward``, or ``None`` if ``x`` does not match them."""
+    """Return the keyword arguments of ``forward``, or ``None`` if ``x`` does not match them."""
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
     named = {name: part for name, part in x.items() if name != LABELS}
@@ -52,28 +52,27 @@ def as_logits(output: Any, count: int) -> Any:
     Raises:
         ValueError: If the output has a different shape or type.
     """
-    is_array = isinstance(output, Tensor | Interval)
-    if is_array and output.ndim == 1 and count == 1:
-        return output.unsqueeze(1)
-    if is_array and output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
-        return output.flatten(1)
-    if not is_array or output.ndim != 2:
-        raise ValueError(
-            f"The network should return logits (N, {count}), but returns {describe(output)}."
-            f"{LOGITS_LAYER_ADVICE}"
-        )
-    return output
+    if isinstance(output, Tensor | Interval):
+        if output.ndim == 2:
+            return output
+        if output.ndim == 1 and count == 1:
+            return output.unsqueeze(1)
+        if output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
+            return output.flatten(1)
+    raise ValueError(
+        f"The network should return logits (N, {count}), but returns {describe(output)}."
+        f"{LOGITS_LAYER_ADVICE}"
+    )
 
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
-    """Yield the inputs in batches; of pairs, only the first element is used."""
+    """Yield the inputs in batches; of pairs, the first element is used."""
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
         yield from map(as_inputs, _split(as_rows(x), batch_size))  # copies one batch at a time
         return
-    expected = "Expected inputs, a Dataset or an iterable of batches"
-    for batch in _as_iterable(x, batch_size, expected):
+    for batch in _as_iterable(x, batch_size, "Expected inputs, a Dataset or batches"):
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
 
@@ -82,14 +81,15 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
 
     The result can be iterated several times, unless ``data`` is an iterator.
     """
+    expected = (
+        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset of pairs, or batches "
+        "that are pairs"
+    )
     if is_pair(data):
         pair = as_rows(data[0]), _as_labels(data[1])
-        return ReiterableStream(lambda: ((as_inputs(x), y) for x, y in _split(pair, batch_size)))
-    expected = (
-        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset of such pairs, or "
-        "batches that are such pairs"
-    )
-    stream = _as_iterable(data, batch_size, expected)
+        stream: Any = ReiterableStream(lambda: _split(pair, batch_size))
+    else:
+        stream = _as_iterable(data, batch_size, expected)
 
     def checked(batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -117,19 +117,20 @@ class ReiterableStream(Iterable[Any]):
 
 
 def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as class numbers of shape ``(N,)``.
+    """Return targets as classes ``(N,)``.
 
     Raises:
         TypeError: If the targets are not integers.
-        ValueError: If their shape is wrong, or if one of them is not a class.
+        ValueError: If their shape is wrong, or one of them is not a class.
     """
     targets, subject = _as_labels(targets), f"The targets of {name} must"
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"{subject} be integers, the numbers of the classes, got {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
         raise ValueError(f"{subject} have shape ({rows or 'N'},), got {tuple(targets.shape)}.")
-    if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
-        (row,) = first_index(bad)
+    is_wrong = (targets < 0) | (targets >= num_classes)
+    if bool(is_wrong.any()):
+        (row,) = first_index(is_wrong)
         raise ValueError(
             f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but target {row} "
             f"is {int(targets[row])}."
@@ -138,24 +139,26 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
 
 
 def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as class numbers ``(N,)`` or as label distributions ``(N, K)``.
+    """Return targets as classes ``(N,)`` or label distributions ``(N, K)``.
 
     Raises:
         TypeError: If the targets are neither integers nor distributions.
-        ValueError: If their shape is wrong, or if one of them is not valid.
+        ValueError: If their shape is wrong, or one of them is not valid.
     """
     targets = _as_labels(targets)
     if targets.ndim != 2 or not targets.is_floating_point():
         return as_classes(targets, num_classes, name, rows)
     if targets.shape[1] != num_classes or rows not in (None, len(targets)):
-        found = f"({rows or 'N'}, {num_classes}), got {tuple(targets.shape)}"
-        raise ValueError(f"The label distributions of {name} must have shape {found}.")
+        raise ValueError(
+            f"The label distributions of {name} must have shape ({rows or 'N'}, {num_classes}), "
+            f"got {tuple(targets.shape)}."
+        )
     check_distributions(targets, f"target of {name}")
     return targets
 
 
 def most_probable(targets: Tensor) -> Tensor:
-    """Return the classes ``(N,)`` of targets, the most probable ones of distributions."""
+    """Return classes ``(N,)``, the most probable ones of distributions."""
     return targets.argmax(1) if targets.ndim == 2 else targets
 
 
@@ -165,7 +168,7 @@ def as_inputs(x: Any) -> Any:
 
 
 def as_rows(x: Any) -> Any:
-    """Convert inputs as :func:`as_inputs`, but keep arrays, which can be memory maps."""
+    """Convert inputs, but keep arrays, which can be memory maps."""
     return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
 
 
@@ -183,17 +186,18 @@ def concatenate(batches: Sequence[Any]) -> Any:
 def count_rows(x: Any) -> int:
     """Return the number of rows, or raise a ``ValueError`` if it differs between the parts."""
     counts = _rows(x)
-    if len(set(counts.values())) != 1 or None in counts.values():
+    count, *others = set(counts.values()) or [None]
+    if others or count is None:
         found = (f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items())
         raise ValueError(
             "All parts of the inputs must have the same number of rows, but "
             f"{', '.join(found) or 'there is none'}."
         )
-    return next(iter(counts.values())) or 0
+    return count
 
 
 def take(x: Any, rows: Any) -> Any:
-    """Return the rows of the inputs that a slice or a tensor of indices selects."""
+    """Return rows of the inputs, given a slice or a tensor of indices."""
 
     def taken(part: Any) -> Any:
         if not isinstance(rows, Tensor):
@@ -204,14 +208,14 @@ def take(x: Any, rows: Any) -> Any:
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """Return a copy of the first rows, or of all if the parts have different numbers of rows."""
+    """Copy the first rows, or all if the parts have different numbers of rows."""
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
     return _map_parts(lambda part: part.clone(), x)
 
 
 def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
-    """Cast floating-point numbers to a dtype, and move inputs to a device unless it is ``None``."""
+    """Cast floating-point numbers to a dtype, and move inputs to a device if it is given."""
 
     def moved(part: Any) -> Any:
         if device is not None and device.type == "cuda" and part.device.type == "cpu":
@@ -222,17 +226,20 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite; ``first`` is the number of the first row.
+    """Describe the first number that is NaN or infinite, in rows that start at ``first``.
 
     Example:
         >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
         'row 17 of the inputs holds nan at index (17, 1)'
     """
+    # the sum is fast, and it is finite only if all numbers are
+    if all(math.isfinite(tensor.sum().item()) for tensor in floating(x)):
+        return ""
     for path, part in _parts(x).items():
         for tensor in floating(part):
-            # the sum is faster, and it is finite only if all numbers are
-            if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
-                row, *rest = at = first_index(~tensor.isfinite())
+            missing = ~tensor.isfinite()
+            if bool(missing.any()):
+                row, *rest = at = first_index(missing)
                 index = (first + row, *rest)
                 return f"row {index[0]} of {name}{path} holds {tensor[at].item()} at index {index}"
     return ""
@@ -249,12 +256,13 @@ def nan_to_zero(x: Any) -> Any:
 
 
 def floating(x: Any) -> list[Tensor]:
-    """Return all floating-point tensors of inputs; an interval has two of them."""
-    return [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
+    """Return all floating-point tensors of inputs, two of an interval."""
+    leaves = [x] if isinstance(x, Tensor) else pytree.tree_leaves(x)
+    return [t for t in leaves if isinstance(t, Tensor) and t.is_floating_point()]
 
 
 def describe(x: Any) -> str:
-    """Describe the types and shapes of inputs or outputs.
+    """Describe types and shapes.
 
     Example:
         >>> describe({"ids": torch.zeros(2, 3, dtype=torch.long)})
@@ -296,16 +304,16 @@ def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
 
 def _parts(x: Any) -> dict[str, Any]:
     """Return the tensors and other parts of the inputs by their paths."""
+    if _is_part(x):
+        return {"": x}
     paths, _ = pytree.tree_flatten_with_path(x, is_leaf=_is_part)
     return {pytree.keystr(path): part for path, part in paths}
 
 
 def _rows(x: Any) -> dict[str, int | None]:
     """Return the numbers of rows of all parts, ``None`` for parts without rows."""
-    return {
-        name: len(part) if _is_part(part) and part.ndim else None
-        for name, part in _parts(x).items()
-    }
+    parts = _parts(x).items()
+    return {name: len(part) if _is_part(part) and part.ndim else None for name, part in parts}
 
 
 def _is_part(x: Any) -> bool:
@@ -325,7 +333,7 @@ def _as_labels(targets: Any) -> Tensor:
 def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
         raise TypeError(
-            "Inputs must be a tensor, an array or an Interval, or a dict or tuple of these, got "
+            "Inputs must be a tensor, an array, an Interval, or a dict or tuple of these, got "
             f"{type(x).__name__}."
         )
     return _map_parts(convert, dict(x) if isinstance(x, Mapping) else x)

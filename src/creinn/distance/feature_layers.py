@@ -1,7 +1,7 @@
 """Selection of the feature layers of a network, and pooling of their outputs.
 
-A feature layer is the path of a module of which the output is used. It ends in ``:tokens`` if the
-output has the shape ``(N, tokens, D)``. ``<head>`` is the input of the layer of the logits.
+A feature layer is the path of a module whose output is used. It ends in ``:tokens`` if the output
+has the shape ``(N, tokens, D)``. ``<head>`` is the input of the logits layer.
 """
 
 import math
@@ -17,7 +17,7 @@ from creinn.interval import Interval, as_interval
 HEAD, TOKENS = "<head>", ":tokens"
 
 MAX_LAYERS = 4
-"""The largest number of layers with the same resolution, in addition to ``<head>``."""
+"""The largest number of layers of the same resolution, without ``<head>``."""
 
 
 def select_feature_layers(
@@ -50,10 +50,11 @@ def select_feature_layers(
     maps = [call for call in once if call.output.ndim > 2 and call not in tokens]
     selected = _by_resolution(maps, blocks=True) + _some_blocks(tokens, paths)
     selected = selected or _by_resolution(maps, False) or _hidden_layers(once, calls[:end])
-    return *(
+    names = [
         paths[call.module] + TOKENS if call in tokens else _last_layer(call, once, paths)
         for call in selected
-    ), HEAD
+    ]
+    return *names, HEAD
 
 
 def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
@@ -84,9 +85,9 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
 
 
 def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
-    """Return the path of the layer that computes the output of a block, or else of the block.
+    """Return the path of the layer that computes the output of a block, or of the block.
 
-    Layers are better because saved graphs have no blocks.
+    A layer is better, because saved graphs have no blocks.
     """
     parts = [part for part in block.module.modules() if not any(part.children())]
     same = (call.module for call in calls if call.output is block.output and call.module in parts)
@@ -94,7 +95,7 @@ def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module
 
 
 def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
-    """Return the last call of each resolution, either of blocks or of single layers."""
+    """Return the last call of each resolution, of blocks or of single layers."""
     last = {}
     for call in maps:
         resolution = tuple(call.output.shape[2:])
@@ -104,7 +105,7 @@ def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
 
 
 def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> list[Any]:
-    """Return transformer blocks of the outermost type of which there are several."""
+    """Return transformer blocks, of the outermost type that is repeated."""
     blocks = [call for call in tokens if _is_block(call.module)]
     counts = Counter(type(call.module) for call in blocks)
     repeated = [call for call in blocks if counts[type(call.module)] > 1]
@@ -115,10 +116,9 @@ def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) ->
 
 
 def _hidden_layers(once: Sequence[Any], calls: Sequence[Any]) -> list[Any]:
-    """Return calls of which the output is the input of a linear layer."""
-    inputs = {
-        id(call.inputs[0]) for call in calls if hasattr(call.module, "in_features") and call.inputs
-    }
+    """Return calls whose output is the input of a linear layer."""
+    linear = [call for call in calls if hasattr(call.module, "in_features") and call.inputs]
+    inputs = {id(call.inputs[0]) for call in linear}
     return _evenly([call for call in once if call.output.ndim == 2 and id(call.output) in inputs])
 
 
@@ -138,5 +138,5 @@ def _is_tokens(call: Any, is_signal: bool) -> bool:
 
 def _evenly(calls: list[Any]) -> list[Any]:
     """Return at most :data:`MAX_LAYERS` calls at equal steps, with the last one."""
-    step = max(1, -(-len(calls) // MAX_LAYERS))
+    step = max(1, math.ceil(len(calls) / MAX_LAYERS))
     return calls[::-1][::step][::-1]

@@ -1,4 +1,4 @@
-"""Fit of a :class:`DistanceRadius` in two passes over the training data, in constant memory."""
+"""Fit of a :class:`DistanceRadius` in two passes over the training data."""
 
 import copy
 import math
@@ -19,15 +19,15 @@ from creinn.interval import Interval
 from creinn.numerics import shorten_list
 
 SCALES = tuple(10 ** (exponent / 10) for exponent in range(-30, 1))
-"""The candidates for the scale: 0.001 to 1, ten per decade."""
+"""Candidates for the scale: 0.001 to 1, ten per decade."""
 MAX_SCALE_ON_TRAINING_DATA = 0.03
-"""The largest scale that is chosen on data that the network was trained on."""
+"""Largest scale that is chosen on training data."""
 ALLOWED_FALL = (0.001, 0.01)
-"""The allowed decrease of the area, absolute and relative to ``1 - area``."""
+"""Allowed decrease of the area, absolute and relative to ``1 - area``."""
 ALLOWED_LOSS = 1.05
-"""The allowed factor of the log loss."""
+"""Allowed factor of the log loss."""
 ALLOWED_GROWTH = (0.1, 1.0)
-"""The allowed increase of the number of classes, absolute and relative to the error rate."""
+"""Allowed increase of the number of classes, absolute and relative to the error rate."""
 _MIN_ROWS = 30  # with fewer rows, no sixth of the training data is held out
 
 
@@ -44,7 +44,7 @@ class FeatureBatch(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """Quality of the predictions with a given radius."""
+    """Quality of predictions."""
 
     area: float  # under the accuracy-rejection curve
     loss: float  # log loss of the intersection probability
@@ -113,8 +113,8 @@ def _first_pass(
             sample.add(batch)
     for batch in held_out or ():
         sample.add(batch)
-    of_processes = gather((len(sums) > 0, len(sample)))
-    if not all(has_rows for has_rows, _ in of_processes) or not any(n for _, n in of_processes):
+    has_rows, counts = zip(*gather((len(sums) > 0, len(sample))), strict=True)
+    if not all(has_rows) or not any(counts):
         name = "held-out" if sums else "training"
         raise ValueError(f"The {name} data are empty. The distance needs at least one row.")
     for of_layer in sums:
@@ -133,13 +133,13 @@ def _second_pass(
         of_layer.all_reduce()
         if of_layer.rows != rows:
             raise ValueError(
-                f"The training data had {rows} rows, and then {int(of_layer.rows)} rows in a "
-                "second pass. Pass data that can be iterated twice."
+                f"The training data have {rows} rows, and {int(of_layer.rows)} in a second pass. "
+                "Pass data that can be iterated twice."
             )
 
 
 def _add(group: Sequence[ClassSums | Products], batch: FeatureBatch, sign: int = 1) -> None:
-    """Add the rows of a batch to the sums of each distance, or remove them if ``sign`` is -1."""
+    """Add the rows to the sums of each distance, or remove them if ``sign`` is -1."""
     for of_layer, x in zip(group, with_directions(batch.features), strict=True):
         of_layer.add(x.center, batch.labels, sign)
 
@@ -165,7 +165,7 @@ def choose_scale(
 ) -> float:
     """Return the largest of :data:`SCALES` that hardly changes the quality of predictions.
 
-    The search ends at the first scale with a quality that differs from that at scale 0 by more than
+    The search ends before the first scale whose quality differs from that of scale 0 by more than
     :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`. The smallest scale is
     always allowed.
     """
@@ -183,7 +183,7 @@ def choose_scale(
 
 
 def stratified_mask(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
-    """Return a mask of one of ``parts`` equal random parts of each class; the seed is fixed."""
+    """Return a mask of one of ``parts`` random parts of each class; the seed is fixed."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = shuffled.to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
@@ -195,7 +195,7 @@ class LabelWarning(UserWarning):
 
 
 class Agreement:
-    """Counts of the labels, of the predicted classes, and of rows where both agree.
+    """Counts of labels, of predicted classes, and of rows where both agree.
 
     Example:
         >>> agreement = Agreement(2)
@@ -216,7 +216,7 @@ class Agreement:
     def is_chance(self) -> bool:
         r"""Return whether the accuracy is at most one standard error above chance.
 
-        For independent labels and predictions with the shares :math:`p_k` and :math:`q_k` of the
+        For independent labels and predictions with shares :math:`p_k` and :math:`q_k` of the
         classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the variance
         :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen and Everitt, 1969). If it
         is 0, chance is :math:`1 / K`.
@@ -236,14 +236,14 @@ class Agreement:
         messages = []
         if missing := [str(k) for k, count in enumerate(labels) if not count]:
             messages.append(
-                f"The training data have no row of class {shorten_list(missing)}. Rows of such a "
-                "class count as far from the training data."
+                f"The training data have no row of class {shorten_list(missing)}. New rows of it "
+                "will be far from the training data."
             )
         if self.is_chance():
             messages.append(
                 f"The network predicts the label of {sum(agreeing)} of {sum(labels)} rows, which "
-                "is not better than chance. Check that the network is trained, and that the "
-                "labels have its class numbers and the order of the inputs."
+                "is not better than chance. Check the training of the network, and the numbers "
+                "and the order of the labels."
             )
         for message in messages:
             warnings.warn(message, LabelWarning, stacklevel=stacklevel + 1)

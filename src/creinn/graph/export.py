@@ -162,7 +162,7 @@ def _kept_calibration(
     model: CreINN | Ensemble,
 ) -> tuple[Conformal | None, Abstention | None]:
     """Return the conformal calibration and the limit for acceptance, if they can be exported."""
-    conformal, abstention = model.current_conformal(), model.current_abstention()
+    conformal, abstention = model.current_calibration()
     for found in (conformal, abstention):
         if found is not None and found.stale:
             raise RuntimeError(found.stale)
