@@ -82,7 +82,7 @@ class Classifier(torch.nn.Module):
     is_checked = False  # whether check_network has succeeded
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the mean loss; the weights are those of classes ``(K,)`` or rows ``(N, 1)``."""
+        """Return the mean loss, with weights of classes ``(K,)`` or rows ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
@@ -106,15 +106,15 @@ class Classifier(torch.nn.Module):
         parts = list(self.predict_batches(x, batch_size, missing))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
-        return self.prediction_type.concatenate(parts)
+        return parts[0] if len(parts) == 1 else self.prediction_type.concatenate(parts)
 
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[Prediction]:
         """Yield the predictions of successive batches, in eval mode and without gradients.
 
-        Several threads may use one model. A model in training mode is not changed: its copy in
-        eval mode predicts, with the same weights.
+        Several threads may use one model. Instead of a model in training mode, a copy in eval mode
+        with the same weights is used.
 
         Args:
             x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
@@ -122,7 +122,7 @@ class Classifier(torch.nn.Module):
                 are tuples or lists, the first entries are used.
             batch_size: The number of rows per batch, unless ``x`` contains batches.
             missing: For rows with NaN or infinite numbers, ``"refuse"`` raises an error, and
-                ``"vacuous"`` predicts all distributions, with a credal classifier.
+                ``"vacuous"`` predicts all distributions with a credal classifier.
 
         Raises:
             TypeError: If ``x`` has another type.
@@ -157,15 +157,15 @@ class Classifier(torch.nn.Module):
         Example:
             >>> from creinn.evaluation import summary
             >>> from creinn.baselines import SNN
-            >>> rows = [(torch.zeros(2), 0), (torch.ones(2), 1)]
-            >>> loader = torch.utils.data.DataLoader(rows, batch_size=2)
-            >>> model = SNN(torch.nn.Linear(2, 3))
-            >>> list(summary.quality(*model.predict_labelled(loader)))
+            >>> model, labels = SNN(torch.nn.Linear(2, 3)), torch.tensor([0, 1])
+            >>> list(summary.quality(*model.predict_labelled((torch.zeros(2, 2), labels))))
             ['accuracy', 'log_loss', 'brier', 'expected_calibration_error']
         """
-        return self._predict_with_labels(
-            data, batch_size, missing, lambda y: as_classes(y, self.num_classes, "the data")
-        )
+
+        def classes(y: Any) -> Tensor:
+            return as_classes(y, self.num_classes, "the data")
+
+        return self._predict_with_labels(data, batch_size, missing, classes)
 
     def _predict_with_labels(
         self, data: Any, batch_size: int, missing: Missing, convert: Callable[[Any], Tensor]
@@ -192,7 +192,7 @@ class Classifier(torch.nn.Module):
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
         """Predict a batch; ``first`` is the number of its first row."""
-        like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
+        like = next(p for p in self.parameters() if p.is_floating_point())
         with torch.no_grad():
             batch = to_device(batch, like.device, like.dtype)
             if not (found := find_not_finite(batch, first=first)):
@@ -224,14 +224,14 @@ class Classifier(torch.nn.Module):
     def _explain(self, x: Inputs, error: Exception) -> None:
         """Raise a ``ValueError`` if invalid inputs are the cause of an error."""
         for part in self._with_networks():
-            network, logits_layer = in_eval_mode(part.network), getattr(part, "logits_layer", None)
+            network = in_eval_mode(part.network)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
                     f"Expected inputs of shape (N, ...), found a single row, {describe(x)}. Pass "
                     "x[None], or value[None] for each value of a dict."
                 ) from error
             if not isinstance(error, ValueError):
-                check_network(network, x, part.num_logits, (), logits_layer)
+                part._check_network(network, x)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
@@ -241,12 +241,13 @@ class Classifier(torch.nn.Module):
 
     def check_network(self, x: Inputs) -> None:
         """Raise a ``ValueError`` if a network does not return logits; the check runs once."""
-        for part in self._with_networks():
-            if not part.is_checked:
-                with LOCK, torch.inference_mode(False), torch.enable_grad():
-                    if not part.is_checked:
-                        part._check_network(in_eval_mode(part.network), first_rows(x))
-                        part.is_checked = True
+        if all(part.is_checked for part in members_of(self)):
+            return
+        with LOCK, torch.inference_mode(False), torch.enable_grad():
+            for part in self._with_networks():
+                if not part.is_checked:
+                    part._check_network(in_eval_mode(part.network), first_rows(x))
+                    part.is_checked = True
 
     def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
         """Check :attr:`network`, or a copy of it in eval mode."""
@@ -296,10 +297,9 @@ def is_training(module: torch.nn.Module) -> bool:
 
 
 def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a module if it is in eval mode, or else a copy in eval mode.
+    """Return a module if it is in eval mode, or else a copy in eval mode, or raise an error.
 
-    The copy shares parameters, buffers and hooks, so that other threads can use the module. If it
-    cannot be made, a ``RuntimeError`` is raised.
+    The copy shares parameters, buffers and hooks, so that other threads can use the module.
     """
     if not is_training(module):
         return module

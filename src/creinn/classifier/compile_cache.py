@@ -7,6 +7,8 @@ saved files do not contain the cache. Several threads may use it at the same tim
 """
 
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,11 +22,17 @@ LOCK = threading.RLock()
 """Held while hooks change, and while a module is copied, checked or compiled."""
 
 _PLAIN = (bool, int, float, str, type(None))
+_CONTAINERS = {dict, OrderedDict, set}  # most attributes of a module, which are skipped early
 
 
 class _CacheEntry(NamedTuple):
     fingerprint: Any
+    tensors: list[Any]  # weak references, because the identities of live tensors are unique
     compiled: torch.nn.Module | None  # None: the model cannot be compiled
+
+    def is_valid(self, current: list[Any]) -> bool:
+        is_alive = all(tensor() is not None for tensor in self.tensors)
+        return is_alive and self.fingerprint == current
 
 
 _ENTRIES: WeakKeyDictionary[torch.nn.Module, _CacheEntry] = WeakKeyDictionary()
@@ -33,22 +41,28 @@ _ENTRIES: WeakKeyDictionary[torch.nn.Module, _CacheEntry] = WeakKeyDictionary()
 def compiled_form(
     model: torch.nn.Module, x: Any, build: Callable[[Any, Any], torch.nn.Module | None]
 ) -> Any:
-    """Return the compiled form of a model in eval mode, or ``None`` if it has none.
+    """Return the compiled form of a model, or ``None`` if it has none.
 
-    ``build(model, x)`` compiles, or returns ``None`` if it cannot. It is not called for models with
-    hooks, a ``forward`` that is set on an instance, or tensors of inference mode.
+    ``build(model, x)`` compiles, or returns ``None`` if it cannot. It is not called for models in
+    training mode, or with hooks, a ``forward`` of an instance, or tensors of inference mode.
     """
-    if _is_customized(model):
+    current = fingerprint(model)
+    if current is None:
         invalidate(model)
         return None
-    current = fingerprint(model)
     with LOCK:  # other threads wait for the compiled form
         entry = _ENTRIES.get(model)
-        if entry is None or entry.fingerprint != current:
+        if entry is None or not entry.is_valid(current):
             with torch.inference_mode(False), torch.no_grad():
-                entry = _CacheEntry(current, build(model, x))
+                compiled = build(model, x)
+            entry = _CacheEntry(current, list(map(weakref.ref, _tensors(model))), compiled)
             _ENTRIES[model] = entry
     return entry.compiled
+
+
+def has_entry(model: torch.nn.Module) -> bool:
+    """Return whether a model was compiled, or cannot be compiled; it may have changed since."""
+    return model in _ENTRIES
 
 
 def invalidate(model: torch.nn.Module) -> None:
@@ -65,15 +79,27 @@ def clear(model: torch.nn.Module) -> None:
                 invalidate(other)
 
 
-def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return a value that changes if the compiled form becomes invalid."""
-    options = [
-        (name, value)
-        for part in module.modules()
-        for name, value in vars(part).items()
-        if _is_plain(value)
-    ]
-    return structure(module), versions(module), options
+def fingerprint(model: torch.nn.Module) -> list[Any] | None:
+    """Return the state that a compiled form depends on, or ``None`` if it must not be used."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return None
+    state: list[Any] = []
+    for part in model.modules():
+        options = vars(part)
+        if part.training or "forward" in options or part._compiled_call_impl or has_hooks(part):
+            return None
+        state += type(part), *part._modules
+        state += [
+            (name, value)
+            for name, value in options.items()
+            if type(value) not in _CONTAINERS and _is_plain(value)
+        ]
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None:
+                if tensor.is_inference():
+                    return None
+                state += id(tensor), tensor.data_ptr(), tensor._version
+    return state
 
 
 def structure(module: torch.nn.Module) -> tuple[Any, ...]:
@@ -104,14 +130,14 @@ def has_versions(module: torch.nn.Module) -> bool:
 
 def has_hooks(module: torch.nn.Module) -> bool:
     """Return whether a module has forward hooks that do not record calls."""
+    if not (module._forward_hooks or module._forward_pre_hooks):
+        return False
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     return any(not hasattr(hook, "is_recorder") for hook in hooks)
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, _PLAIN)
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
 def _tensors(module: torch.nn.Module) -> list[Tensor]:
@@ -121,15 +147,3 @@ def _tensors(module: torch.nn.Module) -> list[Tensor]:
         for tensor in (*part._parameters.values(), *part._buffers.values())
         if tensor is not None
     ]
-
-
-def _is_customized(model: torch.nn.Module) -> bool:
-    """Return whether a model must not be compiled; see :func:`compiled_form`."""
-    return (
-        bool(torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
-        or not has_versions(model)
-        or any(
-            has_hooks(part) or "forward" in vars(part) or part._compiled_call_impl is not None
-            for part in model.modules()
-        )
-    )

@@ -16,7 +16,6 @@ from creinn.classifier.base import (
     Missing,
     check_choice,
     common_classes,
-    is_training,
     members_of,
 )
 from creinn.classifier.calibration import (
@@ -48,30 +47,32 @@ def credal_set(
     """Compute the credal sets of interval logits.
 
     Args:
-        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. Points give the
+        logits: Logits ``(N, K)``; a single logit belongs to class 1 of two classes. Points give the
             ordinary softmax. Half precision is converted to float32.
         mode: The mode of Interval SoftMax.
         radius: Radii ``(N,)`` that are added to those of the logits, without a change of the label.
-        training: Whether logits that are not finite give NaN, so that training can stop, instead of
-            a vacuous set.
+        training: Whether logits that are not finite give NaN, to stop the training, or else a
+            vacuous set.
     """
+    is_binary, label = logits.shape[1] == 1, None
+    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
+    if logits.is_point:
+        scores = torch.cat((-lower, lower), 1) if is_binary else lower
+        label = scores.argmax(1)
     if radius is not None:
         wide = credal_set(add_radius(logits, radius), mode)
-        return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
-    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
-    label = None
+        return wide.with_label(credal_set(logits, mode).label if label is None else label)
     if logits.is_point:
-        scores = torch.cat((-lower, lower), 1) if logits.shape[1] == 1 else lower
-        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
-        bounds, label = (q, q), scores.argmax(1)
-    elif logits.shape[1] == 1:
+        q = scores.sigmoid() if is_binary else scores.softmax(1)
+        bounds = q, q
+    elif is_binary:
         bounds = one_logit_softmax(lower[:, 0], upper[:, 0])
     else:
         bounds = interval_softmax(lower, upper, "paper" if mode == "scaled" else mode)
     if not training:
         finite = (upper - lower < math.inf).all(1, keepdim=True)
         bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
-    return CredalSet._wrap(*bounds, label) if label is not None else CredalSet._trusted(*bounds)
+    return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
 
 
 def prediction_quality(batch: FeatureBatch, radius: Tensor, mode: Mode) -> Quality:
@@ -86,12 +87,17 @@ def prediction_quality(batch: FeatureBatch, radius: Tensor, mode: Mode) -> Quali
     )
 
 
+def _compile(model: Any, x: Inputs) -> torch.nn.Module | None:
+    model.check_fitted()
+    return creinn.compile_for_predict(model, x)
+
+
 class CredalClassifier(Classifier):
     """Base class of :class:`CreINN` and :class:`Ensemble`."""
 
     prediction_type = CredalSet
     uses_compile_cache = True
-    """Whether ``predict`` compiles the model; see :mod:`creinn.classifier.compile_cache`."""
+    """Whether ``predict`` uses :mod:`creinn.classifier.compile_cache`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,12 +113,13 @@ class CredalClassifier(Classifier):
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
-        """Yield the credal sets of successive batches; see :meth:`Classifier.predict_batches`.
+        """See :meth:`Classifier.predict_batches`.
 
         Raises:
             RuntimeError: If a distance is not fitted to the current network.
         """
-        self.check_fitted()
+        if not compile_cache.has_entry(self):  # otherwise _compile checks it after changes
+            self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def check_fitted(self) -> None:
@@ -120,8 +127,8 @@ class CredalClassifier(Classifier):
         for part in self.modules():
             if isinstance(part, DistanceRadius) and not part.fitted:
                 raise RuntimeError(
-                    "The distance is not fitted. Call model.fit_distance(x, y) with the training "
-                    "data, for each member of an ensemble. creinn.fit does it after the training."
+                    "The distance is not fitted. Use creinn.fit, or fit_distance(x, y) with the "
+                    "training data, of the model or of each member."
                 )
             if isinstance(part, CredalClassifier):
                 part.check_distance()
@@ -130,7 +137,7 @@ class CredalClassifier(Classifier):
         """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
 
     def clear_cache(self) -> None:
-        """Remove the compiled form and the hashes, after a write to weights through ``.data``.
+        """Remove the compiled form, after a write to weights through ``Tensor.data``.
 
         See :mod:`creinn.classifier.compile_cache` for the changes that are detected.
         """
@@ -138,7 +145,7 @@ class CredalClassifier(Classifier):
         clear_hashes()
 
     def train(self, mode: bool = True) -> Any:
-        """Set training or eval mode; training mode removes the compiled form."""
+        """Set the mode; training mode removes the compiled form."""
         if mode:
             compile_cache.invalidate(self)
         return super().train(mode)
@@ -150,10 +157,8 @@ class CredalClassifier(Classifier):
     def _forward_fast(self, x: Inputs) -> CredalSet:
         if not self.uses_compile_cache:
             compile_cache.invalidate(self)
-        elif not is_training(self):
-            compiled = compile_cache.compiled_form(self, x, creinn.compile_for_predict)
-            if compiled is not None:
-                return compiled(x)
+        elif compiled := compile_cache.compiled_form(self, x, _compile):
+            return compiled(x)
         return cast(CredalSet, super()._forward_fast(x))
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
@@ -167,14 +172,9 @@ class CredalClassifier(Classifier):
         return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
 
     def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> Any:
-        """Fit the temperature of the model, or of each member, and return it in eval mode.
+        """Fit the temperatures to held-out data, and return the model in eval mode.
 
-        A later :meth:`calibrate` needs other rows.
-
-        Args:
-            x: Held-out inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
-            batch_size: The number of rows per batch, unless the data contain batches.
+        The arguments are those of :meth:`CreINN.fit_distance`. :meth:`calibrate` needs other rows.
         """
         data = list(x) if isinstance(x, Iterator) else x if y is None else (x, y)
         for part in members_of(self):
@@ -199,7 +199,7 @@ class CredalClassifier(Classifier):
         With ``coverage``, ``classes("conformal")`` contains the true class of a new row with this
         probability; see :mod:`creinn.credal.conformal`. With ``max_error``, the error rate among
         the ``accepted`` rows is at most this rate; see :mod:`creinn.credal.abstention`. **There is
-        no guarantee under distribution shift.** Changes of the model invalidate a calibration.
+        no guarantee under distribution shift**, or after a change of the model.
 
         Args:
             x: The inputs, or a Dataset or DataLoader of pairs.
@@ -211,7 +211,7 @@ class CredalClassifier(Classifier):
                 ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
             score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``, or of
                 :data:`creinn.credal.margin.UNITS` for distributions, by default ``"deviation"``.
-            random: Whether to randomize the sets of classes, so that the coverage is exact.
+            random: Whether to randomize the sets of classes, for an exact coverage.
             max_error: The largest error rate among accepted rows.
             confidence: The probability of the guarantee for ``max_error``.
 
@@ -246,14 +246,15 @@ class CredalClassifier(Classifier):
         max_error: float | None = None,
         confidence: float = 0.95,
     ) -> Any:
-        """Calibrate the model with its own current predictions; see :meth:`calibrate`."""
-        group_by, measure = split_by(by, coverage, max_error)
+        """Calibrate the model with its own predictions; see :meth:`calibrate`."""
+        by, measure = split_by(by, coverage, max_error)
         conformal = abstention = None
-        if coverage is not None or max_error is None:
-            coverage = DEFAULT_COVERAGE if coverage is None else coverage
-            conformal = fit_conformal(prediction, labels, coverage, group_by, score, random)
+        if coverage is None and max_error is None:
+            coverage = DEFAULT_COVERAGE
+        if coverage is not None:
+            conformal = fit_conformal(prediction, labels, coverage, by, score, random)
         if max_error is not None:
-            abstention = fit_limits(prediction, labels, max_error, confidence, measure, group_by)
+            abstention = fit_limits(prediction, labels, max_error, confidence, measure, by)
         clear_hashes()
         self.calibration.update(conformal, abstention, self.part_hashes())
         return self
@@ -271,10 +272,8 @@ class CredalClassifier(Classifier):
         """Return both calibrations; they raise an error when used if they are stale."""
         conformal, abstention = self.calibration.conformal, self.calibration.abstention
         if self.calibration.is_fitted and (names := self._calibration_changes()):
-            stale = (
-                f"Changed since the calibration: {', '.join(names)}. Call model.calibrate(x, y) "
-                "with held-out data and predict again."
-            )
+            changed = f"Changed since the calibration: {', '.join(names)}."
+            stale = f"{changed} Call model.calibrate(x, y) with held-out data and predict again."
             conformal = conformal and replace(conformal, stale=stale)
             abstention = abstention and replace(abstention, stale=stale)
         return conformal, abstention
@@ -283,8 +282,9 @@ class CredalClassifier(Classifier):
         """Replace the hash of the saved structure by that of the loaded structure."""
         now = self.part_hashes()["structure"]
         for name, part in self.named_modules():
-            if isinstance(part, FittedOn) and not name.startswith("members."):
-                part.replace("structure", saved, now)
+            is_own = isinstance(part, FittedOn) and not name.startswith("members.")
+            if is_own and part.parts.get("structure") == saved:
+                part.parts["structure"] = now
 
     def _calibration_changes(self) -> list[str]:
         fitted_on = self.calibration.fitted_on
@@ -297,8 +297,7 @@ class Ensemble(CredalClassifier):
     Args:
         members: CreINNs with the same number of classes.
         combine: ``"average"`` for the mean of the reachable bounds (ensemble of CreINN), or
-            ``"envelope"`` for the smallest intervals that contain the sets of all members. Then
-            disagreement is part of the epistemic uncertainty.
+            ``"envelope"`` for the smallest intervals that contain the sets of all members.
     """
 
     def __init__(self, members: Sequence[CredalClassifier], combine: Combine = "average") -> None:
@@ -310,7 +309,7 @@ class Ensemble(CredalClassifier):
         self._take_mode_of_members()
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part of all members."""
+        """See :meth:`CredalClassifier.part_hashes`."""
         members = [member.part_hashes() for member in self.members]
         known = [name for name in members[0] if all(name in member for member in members)]
         parts = {name: digest([member[name] for member in members]) for name in known}
@@ -318,7 +317,7 @@ class Ensemble(CredalClassifier):
 
     @property
     def distance_is_current(self) -> bool:
-        """Whether the distances of all members are fitted and current."""
+        """Whether the distances of all members are current."""
         return all(member.distance_is_current for member in self.members)
 
     def forward(self, x: Inputs) -> CredalSet:

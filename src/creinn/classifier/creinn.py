@@ -1,7 +1,7 @@
 """Credal-set interval neural network (CreINN and CreINN-D).
 
-This module implements the sections "Credal-set interval neural networks" and "Training procedure"
-of the paper. The distance of CreINN-D is an extension; see :mod:`creinn.distance.radius`.
+Sections "Credal-set interval neural networks" and "Training procedure" of the paper. CreINN-D is an
+extension; see :mod:`creinn.distance.radius`.
 """
 
 import warnings
@@ -20,14 +20,10 @@ from creinn.classifier.fitted_on import FittedOn, clear_hashes, part_hashes
 from creinn.classifier.inputs import (
     ReiterableStream,
     as_logits,
-    as_targets,
-    count_rows,
-    find_not_finite,
+    checked_batches,
     is_mapped,
     is_pair,
-    labelled_batches,
     most_probable,
-    to_device,
 )
 from creinn.classifier.network import (
     check_layers,
@@ -54,33 +50,33 @@ Loss = Literal["intersection", "bounds"]
 class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
-    The logits of ordinary networks are divided by a temperature; ``temperature.is_on`` changes
-    this. See :mod:`creinn.classifier.temperature`.
+    The logits of ordinary networks are divided by a :mod:`creinn.classifier.temperature`, and those
+    of interval networks if ``temperature.is_on``.
 
     Args:
         network: A module of :mod:`creinn.nn` layers that maps inputs to logits ``(N, K)``. With
-            ``distance``, it can also be an ordinary network with inputs of any dtype, or with a
-            dict or tuple of tensors as input.
+            ``distance``, it can be an ordinary network with inputs of any dtype, also a dict or
+            tuple of tensors.
         mode: ``"paper"`` uses the batch norm and softmax of the paper, which do not guarantee
             containment. ``"scaled"`` uses norms that preserve the order of the radii. ``"sound"``
             guarantees in eval mode that the set contains the probabilities of all ordinary networks
             with weights in the intervals. It needs small radii, see ``nn.scale_radii_``.
-        num_logits: The number of logits ``K``, by default the number of outputs of the last layer.
-            One logit makes a binary classifier.
+        num_logits: The number of logits ``K``, by default of the last layer. One logit makes a
+            binary classifier.
         logit_norm: Whether to apply batch norm to the logits, by default for interval networks, as
             in the paper. Short training leaves the probabilities under-confident.
-        distance: Whether the credal sets become wider in eval mode with the distance of the
-            features from the training data; see :meth:`fit_distance`. A number is the scale of the
-            radii. With an ordinary network, this is CreINN-D, the recommended form.
+        distance: Whether the credal sets become wider in eval mode with the distance from the
+            training data; see :meth:`fit_distance`. A number is the scale of the radii. With an
+            ordinary network, this is CreINN-D, the recommended form.
         loss: ``"intersection"`` for the cross-entropy of the paper, or ``"bounds"``; see
             :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules whose outputs are the features, the deepest last,
-            by default selected automatically; see :mod:`creinn.distance.feature_layers`.
+        feature_layers: The paths of the modules that compute the features, the deepest last; by
+            default selected by :mod:`creinn.distance.feature_layers`.
         logits_layer: The path of the module that computes the logits, for networks that return more
             than logits or end in a softmax.
 
     Raises:
-        ValueError: If an option or a path is unknown, or the network needs a distance.
+        ValueError: If an option or a path is unknown, or a distance is necessary.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -116,16 +112,17 @@ class CreINN(CredalClassifier):
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
             raise ValueError(
-                "The network has no interval layer, so its credal sets would be single points. Use "
-                "layers of creinn.nn, creinn.convert(network) or distance=True."
+                "The network has no interval layer and no distance. Use layers of creinn.nn, "
+                "creinn.convert(network) or distance=True."
             )
         if num_logits is None:
             is_last = layers and logits_layer is None
-            last = layers[-1] if is_last else find_logits_layer(network, logits_layer)
-            if not isinstance(weight := getattr(last, "weight", None), Tensor):
+            last: Any = layers[-1] if is_last else find_logits_layer(network, logits_layer)
+            weight = getattr(last, "weight", None)
+            if weight is None:
                 name = type(last).__name__
                 raise ValueError(f"{name} has no weight to count the logits. Pass num_logits=...")
-            num_logits = weight.shape[0]
+            num_logits = len(weight)
         self.num_logits = num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = self.is_interval if logit_norm is None else logit_norm
@@ -153,13 +150,12 @@ class CreINN(CredalClassifier):
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of :meth:`from_options` after the network."""
-        names = ("mode", "num_logits", "logit_norm", "distance", "feature_layers", "logits_layer")
-        options = {name: getattr(self, name) for name in names}
-        return {**options, "loss": self._loss, "temperature": self.temperature.is_on}
+        changed = {"loss": self._loss, "temperature": self.temperature.is_on}
+        return super().options() | changed
 
     @property
     def mode(self) -> Mode:
-        """Mode of the network; an assignment also sets the mode of its interval batch norms."""
+        """Mode of the network and of its interval batch norms."""
         return self._mode
 
     @mode.setter
@@ -180,10 +176,8 @@ class CreINN(CredalClassifier):
             "temperature": (self.temperature.is_on, self.temperature),
             "distance": () if radius is None else (radius,),
         }
-        if radius is None:
-            parts["feature layers"] = ()
-        elif layers is not None:  # otherwise they are not known yet
-            parts["feature layers"] = (layers,)
+        if radius is None or layers is not None:  # otherwise they are not known yet
+            parts["feature layers"] = () if radius is None else (layers,)
         return part_hashes(parts)
 
     @property
@@ -198,8 +192,10 @@ class CreINN(CredalClassifier):
     def check_distance(self) -> None:
         """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
         if self._has_fitted_distance and (names := self._distance_changes()):
-            changed = f"Changed since the distance was fitted: {', '.join(names)}."
-            raise RuntimeError(f"{changed} Call model.fit_distance(x, y) with the training data.")
+            raise RuntimeError(
+                f"Changed since the distance was fitted: {', '.join(names)}. Call "
+                "model.fit_distance(x, y) with the training data."
+            )
 
     def _distance_changes(self) -> list[str]:
         names = ["structure", "weights", "feature layers"]
@@ -213,8 +209,9 @@ class CreINN(CredalClassifier):
         x, radius = self._inputs(x), self.distance_radius
         if radius is None or self.training or not radius.has_data:
             if self._has_fitted_distance:
-                message = "The distance is not used in training mode. Call model.eval() first."
-                warnings.warn(message, stacklevel=4)
+                warnings.warn(
+                    "The distance is not used in training mode. Call eval().", stacklevel=4
+                )
             return credal_set(self._logits(x), self.mode, training=self.training)
         if not torch.compiler.is_compiling():
             self.check_distance()
@@ -227,7 +224,7 @@ class CreINN(CredalClassifier):
         return function(prediction, target, weight, check=False)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction, or the logits of an ordinary network, and the loss."""
+        """See :meth:`Classifier.batch_loss`; ordinary networks need no credal sets."""
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
         logits = self._logits(self._inputs(x)).lower
@@ -263,9 +260,8 @@ class CreINN(CredalClassifier):
 
         The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
         number, the scale is chosen on at most 20,000 rows of the held-out data, or else of a sixth
-        of the training data; see :func:`creinn.distance.fitting.choose_scale`. The memory is
-        constant for a DataLoader or Dataset. Each process of a group uses all rows that it is
-        given.
+        of the training data; see :func:`creinn.distance.fitting.choose_scale`. A DataLoader or
+        Dataset needs constant memory. Each process of a group uses all rows that it is given.
 
         Args:
             x: The training inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
@@ -313,7 +309,7 @@ class CreINN(CredalClassifier):
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
-        """Fit the temperature, if it is on, and return data that can be iterated again."""
+        """Fit the temperature, and return data that can be iterated again."""
         compile_cache.invalidate(self.eval())
         if held_out is not None and self.temperature.is_on:
             held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
@@ -345,8 +341,8 @@ class CreINN(CredalClassifier):
             return as_interval(x)
         if isinstance(x, Interval):
             raise TypeError(
-                "The inputs of an ordinary network must be tensors, but this is an Interval. For "
-                "intervals, use layers of creinn.nn, or creinn.convert(network)."
+                "An ordinary network needs tensors, got an Interval. For intervals, use layers of "
+                "creinn.nn, or creinn.convert(network)."
             )
         return x
 
@@ -363,13 +359,13 @@ class CreINN(CredalClassifier):
         return self.temperature(self._unscaled(output))
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
-        """Return the features, which are intervals in sound mode only, and the scaled logits."""
+        """Return the features, as intervals in sound mode only, and the scaled logits."""
         layers, features = self.feature_layers or (), []
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
         for path, output in zip(layers, outputs, strict=True):
-            box = as_interval(output)
-            x = box if self.mode == "sound" else box.center
-            features.append(as_interval(pooled(x, path.endswith(TOKENS))))
+            if isinstance(output, Interval) and self.mode != "sound":
+                output = output.center
+            features.append(as_interval(pooled(output, path.endswith(TOKENS))))
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterator[FeatureBatch]:
@@ -377,14 +373,7 @@ class CreINN(CredalClassifier):
             yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
 
     def _labelled(self, data: Any, batch_size: int, name: str) -> Iterator[tuple[Inputs, Tensor]]:
-        """Yield batches of checked inputs and targets on the device of the model."""
-        like, rows = next(self.network.parameters()), 0
-        for x, y in labelled_batches(data, batch_size, name):
-            x = to_device(x, like.device, like.dtype)
-            if found := find_not_finite(x, name, first=rows):
-                raise ValueError(f"{found}. Impute or drop it first.")
+        like = next(self.network.parameters())
+        for x, y in checked_batches(data, batch_size, name, self.num_classes, like):
             self.check_network(x)
-            y = torch.as_tensor(y)
-            y = as_targets(y if y.ndim == 2 else y.long(), self.num_classes, name, count_rows(x))
-            rows += len(y)
-            yield self._inputs(x), y.to(like.device)
+            yield self._inputs(x), y

@@ -24,18 +24,17 @@ LOGITS_LAYER_ADVICE = " If a module computes the logits, pass its path as logits
 
 
 def run(network: torch.nn.Module, x: Any) -> Any:
-    """Return the output of a network, or the attribute ``logits`` of the output.
-
-    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, without
-    ``labels``, from which a Hugging Face model would compute a loss.
-    """
+    """Return the output of a network, or its attribute ``logits``."""
     named = as_arguments(network, x)
     output = network(x) if named is None else network(**named)
     return output if isinstance(output, Tensor | Interval) else getattr(output, "logits", output)
 
 
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return the keyword arguments of ``forward``, or ``None`` if ``x`` does not match them."""
+    """Return a mapping as keyword arguments of ``forward``, or ``None`` if it does not match.
+
+    It is passed without ``labels``, from which a Hugging Face model would compute a loss.
+    """
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
     named = {name: part for name, part in x.items() if name != LABELS}
@@ -47,11 +46,7 @@ def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
 
 
 def as_logits(output: Any, count: int) -> Any:
-    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``.
-
-    Raises:
-        ValueError: If the output has a different shape or type.
-    """
+    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``."""
     if isinstance(output, Tensor | Interval):
         if output.ndim == 2:
             return output
@@ -77,13 +72,12 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
-    """Return batches of inputs and targets of a pair, a dataset of pairs, or batches of pairs.
+    """Return the batches of a pair, a dataset of pairs, or batches of pairs of inputs and targets.
 
-    The result can be iterated several times, unless ``data`` is an iterator.
+    They can be iterated several times, unless ``data`` is an iterator.
     """
     expected = (
-        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset of pairs, or batches "
-        "that are pairs"
+        f"{name.capitalize()} must be a pair (inputs, classes), or a Dataset or batches of it"
     )
     if is_pair(data):
         pair = as_rows(data[0]), _as_labels(data[1])
@@ -98,6 +92,21 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
 
     is_iterator = isinstance(stream, Iterator)
     return map(checked, stream) if is_iterator else ReiterableStream(lambda: map(checked, stream))
+
+
+def checked_batches(
+    data: Any, batch_size: int, name: str, num_classes: int, like: Tensor
+) -> Iterator[tuple[Any, Tensor]]:
+    """Yield batches of finite inputs and valid targets, with the dtype and device of ``like``."""
+    first = 0
+    for x, y in labelled_batches(data, batch_size, name):
+        x = to_device(x, like.device, like.dtype)
+        if found := find_not_finite(x, name, first):
+            raise ValueError(f"{found}. Impute or drop it first.")
+        y = torch.as_tensor(y)
+        y = as_targets(y if y.ndim == 2 else y.long(), num_classes, name, count_rows(x))
+        first += len(y)
+        yield x, y.to(like.device)
 
 
 def is_pair(data: Any) -> bool:
@@ -117,15 +126,10 @@ class ReiterableStream(Iterable[Any]):
 
 
 def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as classes ``(N,)``.
-
-    Raises:
-        TypeError: If the targets are not integers.
-        ValueError: If their shape is wrong, or one of them is not a class.
-    """
+    """Return targets as classes ``(N,)``, or raise a ``TypeError`` or ``ValueError``."""
     targets, subject = _as_labels(targets), f"The targets of {name} must"
     if targets.is_floating_point() or targets.dtype == torch.bool:
-        raise TypeError(f"{subject} be integers, the numbers of the classes, got {targets.dtype}.")
+        raise TypeError(f"{subject} be integers, got {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
         raise ValueError(f"{subject} have shape ({rows or 'N'},), got {tuple(targets.shape)}.")
     is_wrong = (targets < 0) | (targets >= num_classes)
@@ -139,12 +143,7 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
 
 
 def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as classes ``(N,)`` or label distributions ``(N, K)``.
-
-    Raises:
-        TypeError: If the targets are neither integers nor distributions.
-        ValueError: If their shape is wrong, or one of them is not valid.
-    """
+    """Return classes ``(N,)`` or label distributions ``(N, K)``; see :func:`as_classes`."""
     targets = _as_labels(targets)
     if targets.ndim != 2 or not targets.is_floating_point():
         return as_classes(targets, num_classes, name, rows)
@@ -188,9 +187,9 @@ def count_rows(x: Any) -> int:
     counts = _rows(x)
     count, *others = set(counts.values()) or [None]
     if others or count is None:
-        found = (f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items())
+        found = [f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items()]
         raise ValueError(
-            "All parts of the inputs must have the same number of rows, but "
+            "All inputs must have the same number of rows, but "
             f"{', '.join(found) or 'there is none'}."
         )
     return count
@@ -284,7 +283,7 @@ def _split(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def _as_iterable(data: Any, batch_size: int, expected: str) -> Any:
-    """Return the batches of a dataset, or an iterable of batches, which is not changed."""
+
     is_map_dataset = hasattr(data, "__getitem__") and not hasattr(data, "__iter__")
     if isinstance(data, IterableDataset) or is_map_dataset:
         return DataLoader(data, batch_size)
@@ -311,7 +310,7 @@ def _parts(x: Any) -> dict[str, Any]:
 
 
 def _rows(x: Any) -> dict[str, int | None]:
-    """Return the numbers of rows of all parts, ``None`` for parts without rows."""
+    """Return the numbers of rows of all parts, or ``None``."""
     parts = _parts(x).items()
     return {name: len(part) if _is_part(part) and part.ndim else None for name, part in parts}
 
@@ -332,8 +331,6 @@ def _as_labels(targets: Any) -> Tensor:
 
 def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
-        raise TypeError(
-            "Inputs must be a tensor, an array, an Interval, or a dict or tuple of these, got "
-            f"{type(x).__name__}."
-        )
+        kinds = "a tensor, an array, an Interval, or a dict or tuple of these"
+        raise TypeError(f"Inputs must be {kinds}, got {type(x).__name__}.")
     return _map_parts(convert, dict(x) if isinstance(x, Mapping) else x)

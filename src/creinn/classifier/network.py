@@ -1,7 +1,7 @@
 """Layers of networks, outputs of layers in a forward pass, and checks of both.
 
-Several threads may record calls of the same modules at the same time. ``torch.export`` needs
-``strict=False``, because the calls are recorded by hooks.
+Calls are recorded by hooks, in several threads at the same time. Hence ``torch.export`` needs
+``strict=False``.
 """
 
 import warnings
@@ -33,13 +33,10 @@ _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", def
 
 
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute the mean cross-entropy of logits.
+    """Compute the mean cross-entropy of logits ``(N, K)``, or of single logits of class 1.
 
-    Args:
-        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. Half precision
-            is converted to float32.
-        target: Classes ``(N,)`` or label distributions ``(N, K)``.
-        weight: Weights of the classes ``(K,)`` or of the rows ``(N, 1)``.
+    The targets are classes ``(N,)`` or distributions ``(N, K)``, and the weights those of classes
+    ``(K,)`` or rows ``(N, 1)``.
     """
     logits = at_least_single(logits)
     if logits.shape[1] == 1:
@@ -55,13 +52,10 @@ def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None =
 
 
 def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torch.nn.Module:
-    """Return the layer that computes the logits from the features.
+    """Return the layer that computes the logits from the features, or raise a ``ValueError``.
 
-    This is the module at the path. Without a path, it is the layer ``head`` of a network with a
-    method ``features``, as in :mod:`creinn.models`, or else the last ``Linear`` layer.
-
-    Raises:
-        ValueError: If there is no such layer.
+    Without a path, it is the layer ``head`` of a network with a method ``features``, as in
+    :mod:`creinn.models`, or else the last ``Linear`` layer.
 
     Example:
         >>> layers = torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
@@ -75,8 +69,8 @@ def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torc
     layer: Any = network.head if _has_features(network) else layers[-1] if layers else None
     if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
         raise ValueError(
-            f"{type(network).__name__} has no linear layer. Pass logits_layer='path', or add a "
-            "method features(x) and a layer head to the network."
+            f"{type(network).__name__} has no linear layer. Pass logits_layer='path', or define a "
+            "method features(x) and a layer head."
         )
     return layer
 
@@ -86,10 +80,8 @@ def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> N
     known = [path for path, _ in network.named_modules() if path]
     for path in paths:
         if path != HEAD and path.removesuffix(TOKENS) not in known:
-            raise ValueError(
-                f"{type(network).__name__} has no module {path!r} for {name}. Its modules are: "
-                f"{', '.join(known)}."
-            )
+            modules = f"{type(network).__name__} has the modules {', '.join(known)}"
+            raise ValueError(f"{name} contains an unknown path, {path!r}. {modules}.")
 
 
 def outputs_and_logits(
@@ -100,7 +92,7 @@ def outputs_and_logits(
 ) -> tuple[tuple[Any, ...], Any]:
     """Return the outputs of feature layers and the logits, in one forward pass.
 
-    If the network has a method ``outputs_and_logits``, it is called instead.
+    A method ``outputs_and_logits`` of the network is called instead.
     """
     if not layers and logits_layer is None:
         return (), run(network, x)
@@ -118,11 +110,7 @@ def outputs_and_logits(
 
 
 def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the input ``(N, D)`` of the last linear layer and the logits ``(N, K)``.
-
-    Raises:
-        ValueError: If the output of the network is not the output of this layer.
-    """
+    """Return the input ``(N, D)`` of the last linear layer, and its output, the logits."""
     layer = find_logits_layer(network)
     with recording([layer]) as calls:
         logits = run(network, x)
@@ -137,9 +125,7 @@ def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Te
 def find_feature_layers(
     network: torch.nn.Module, x: Any, logits_layer: str | None = None
 ) -> tuple[str, ...]:
-    """Run a network and select feature layers by its calls.
-
-    See :func:`creinn.distance.feature_layers.select_feature_layers`.
+    """Run a network, and select layers by :mod:`creinn.distance.feature_layers`.
 
     Example:
         >>> nn = torch.nn
@@ -169,7 +155,7 @@ class Call(NamedTuple):
 
 @contextmanager
 def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
-    """Record all calls of the given modules in the current context, in order."""
+    """Record all calls of modules in the current context, in order."""
     calls: list[Call] = []
 
     def recorder(module: torch.nn.Module) -> Any:
@@ -230,7 +216,7 @@ def check_network(
     layers: Sequence[str] = (),
     logits_layer: str | None = None,
 ) -> None:
-    """Run a network, and raise a ``ValueError`` if it returns no logits or has no features."""
+    """Run a network, and raise a ``ValueError`` if it has no logits or features."""
     name = f"The network {type(network).__name__}"
     modules = _layers_at(network, layers, logits_layer)
     with recording([*modules.values(), *_linear_layers(network)]) as calls:
@@ -243,7 +229,7 @@ def check_network(
     for path, module in modules.items():
         count = sum(call.module is module for call in calls)
         if count != 1:
-            raise ValueError(f"The layer {path!r} ran {count} times. It must run once.")
+            raise ValueError(f"The layer {path!r} must run once, but ran {count} times.")
     if logits_layer is not None:
         name, output = f"The module {logits_layer!r}", last[modules[logits_layer]].output
     output = as_logits(output, num_logits)
@@ -257,8 +243,8 @@ def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
     named = as_arguments(network, x)
     if named is not None and LABELS in x:
         warnings.warn(
-            f"The key {LABELS!r} of the inputs is not passed to the network. Pass the classes "
-            "separately, for example fit_distance(x, y).",
+            f"The network does not get the input {LABELS!r}. Pass the classes separately, for "
+            "example fit_distance(x, y).",
             stacklevel=3,
         )
     parameters = (p for p in network.parameters() if p.is_floating_point())
@@ -298,7 +284,7 @@ def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
     if logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
         raise ValueError(
             f"{name} should return logits (N, {num_logits}), but returns {describe(logits)}. If "
-            f"these are the logits, pass num_logits={logits.shape[1]}.{LOGITS_LAYER_ADVICE}"
+            f"these are logits, pass num_logits={logits.shape[1]}.{LOGITS_LAYER_ADVICE}"
         )
     if ending := find_ending(logits.lower if isinstance(logits, Interval) else logits):
         raise ValueError(
@@ -311,8 +297,8 @@ def _check_features(path: str, found: Any, rows: int) -> None:
     has_rows = isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == rows
     if not has_rows or (path.endswith(TOKENS) and found.ndim != 3):
         raise ValueError(
-            f"The features at {path!r} are {describe(found)}. Their shape must be ({rows}, D) or "
-            f"({rows}, C, ...), or (N, tokens, D) with {TOKENS!r}."
+            f"The features at {path!r} should have shape ({rows}, D) or ({rows}, C, ...), or "
+            f"({rows}, tokens, D) with {TOKENS!r}, but are {describe(found)}."
         )
 
 
@@ -328,8 +314,8 @@ def _check_head(
         paths = {part: path for path, part in network.named_modules()}
         order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
         raise ValueError(
-            f"The last linear layer of {name}, {paths[layer]!r}, must run once and after all "
-            f"others, but they ran in the order: {order}.{LOGITS_LAYER_ADVICE}"
+            f"The last linear layer of {name}, {paths[layer]!r}, must run once and last, but the "
+            f"order is: {order}.{LOGITS_LAYER_ADVICE}"
         )
     features, logits = calls[-1].inputs[0], as_interval(calls[-1].output)
     is_output = logits.shape == output.shape and all(
@@ -338,11 +324,11 @@ def _check_head(
     )
     if _has_features(network) and not is_output:
         raise ValueError(
-            f"The output of {name} is not head(features(x)). Rename the method features, or make "
-            "forward(x) equal to head(features(x))."
+            f"The output of {name} should be head(features(x)). Otherwise, rename the method "
+            "features."
         )
     if features.ndim != 2:
         raise ValueError(
-            f"The features of {name} should have the shape (N, {layer.in_features}), but it is "
+            f"The features of {name} should have shape (N, {layer.in_features}), got "
             f"{tuple(features.shape)}. Pool or flatten before the last linear layer."
         )

@@ -79,10 +79,9 @@ def fit_temperature(
 
     Args:
         logits: A tensor or an interval ``(N, ...)``. Rows that are not finite are ignored.
-        labels: The classes ``(N,)`` or label distributions ``(N, K)``.
+        labels: Classes ``(N,)`` or label distributions ``(N, K)``.
         probabilities: A function from logits in float64 to probabilities ``(N, K)``. The default,
-            which is also used for points, is the softmax of logits ``(N, K)``, or the sigmoid of a
-            single logit of class 1.
+            also for points, is the softmax, or the sigmoid of a single logit of class 1.
 
     Example:
         >>> logits = torch.tensor([[-4.0], [4.0], [4.0], [4.0]])

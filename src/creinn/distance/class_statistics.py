@@ -16,6 +16,8 @@ from torch import Tensor
 from creinn.distributed import all_sum, gather, rank, world_size
 from creinn.numerics import widen
 
+Features = Float[Tensor, "rows features"]
+Labels = Int[Tensor, " rows"]
 _BLOCK = 4096  # rows that are converted to float64 at once
 
 
@@ -39,9 +41,7 @@ class ClassSums:
         self._num_classes = num_classes
         self.counts = torch.empty(0)
 
-    def add(
-        self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
-    ) -> None:
+    def add(self, features: Features, labels: Labels, sign: int = 1) -> None:
         """Add rows, or remove them if ``sign`` is -1."""
         for block, label in _blocks(features, labels):
             if not len(self.counts):
@@ -76,7 +76,7 @@ class ClassSums:
         return self.shift + self.sums.sum(0) / self.rows
 
     def means(self) -> Float[Tensor, "classes features"]:
-        """Return the class means minus the origin; an empty class gets that of the largest one."""
+        """Return the means minus the origin; an empty class has that of the largest class."""
         means = self.sums / self.counts.clamp_min(1).unsqueeze(1) - self.sums.sum(0) / self.rows
         means[self.counts == 0] = means[self.counts.argmax()].clone()
         return means
@@ -96,9 +96,7 @@ class Products:
         self.products = means.new_zeros(len(origin), len(origin))
         self.fourth, self.rows = means.new_zeros(()), means.new_zeros(())
 
-    def add(
-        self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
-    ) -> None:
+    def add(self, features: Features, labels: Labels, sign: int = 1) -> None:
         """See :meth:`ClassSums.add`."""
         origin, means = self._centers
         for block, label in _blocks(features, labels):

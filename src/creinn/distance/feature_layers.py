@@ -27,12 +27,8 @@ def select_feature_layers(
 
     For images and signals, this is the last output of each resolution, preferably of a block. For
     tokens, it is the output of at most :data:`MAX_LAYERS` blocks, and for perceptrons of as many
-    hidden layers. Modules that run more than once are not selected.
-
-    Args:
-        calls: All calls in order, with the attributes ``module``, ``inputs`` and ``output``.
-        paths: The path of each module.
-        logits_layer: The layer that computes the logits.
+    hidden layers. Modules that run more than once are not selected. The calls are in order, with
+    the attributes ``module``, ``inputs`` and ``output``.
     """
     modules = [call.module for call in calls]
     counts = Counter(modules)

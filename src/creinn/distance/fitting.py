@@ -66,14 +66,9 @@ def fit_radius(
 ) -> None:
     """Fit distances to the training data, and scores and a scale to held-out data.
 
-    Args:
-        radius: The radius, which is fitted in place.
-        train: The training data, which are iterated twice.
-        held_out: Data that the network was not trained on. If ``None``, scores and scale are fitted
-            to a sixth of a sample of the training data, which the distances then leave out.
-        scale: The scale, or ``None`` to choose it; see :func:`choose_scale`.
-        evaluate: The function that computes the quality of predictions.
-        on_batch: A function that is called once with each batch of the training data.
+    The training data are iterated twice; ``on_batch`` is called once with each batch. Without
+    held-out data, scores and scale are fitted to a sixth of a sample of the training data, which
+    the distances leave out meanwhile. The scale ``None`` is chosen by :func:`choose_scale`.
     """
     sums, sample = _first_pass(radius.num_classes, train, held_out, on_batch)
     groups = [sums]

@@ -100,10 +100,7 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
 
 
 class DistanceRadius(torch.nn.Module):
-    """Radius per row from the features of several layers, which is 0 before the fit.
-
-    See :func:`creinn.distance.fitting.fit_radius`.
-    """
+    """Radius per row from the features of several layers."""
 
     distances: Any  # a ModuleList with one Distance for each result of with_directions
     medians: Tensor  # (terms,), on held-out data
@@ -116,8 +113,8 @@ class DistanceRadius(torch.nn.Module):
         super().__init__()
         self.num_classes = num_classes
         self.distances = torch.nn.ModuleList()
-        self.register_buffer("medians", torch.empty(0))
-        self.register_buffer("spreads", torch.empty(0))
+        for name in ("medians", "spreads"):
+            self.register_buffer(name, torch.empty(0))
         self.register_buffer("sums", torch.zeros(3, 2))
         self.register_buffer("scale", torch.zeros(()))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
@@ -154,8 +151,6 @@ class DistanceRadius(torch.nn.Module):
 
     def forward(self, features: Features) -> Tensor:
         """Return radii ``(N,)``."""
-        if not self.has_data:
-            return as_interval(features[0]).lower.new_zeros(len(features[0]))
         return self.scale * self.excess(features)
 
     def _terms(self, features: Features) -> Float[Tensor, "rows terms"]:
@@ -179,9 +174,8 @@ class DistanceRadius(torch.nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         own = f"{prefix}distances."
-        self._make_distances(
-            sum(key.startswith(own) and key.endswith(".origin") for key in state_dict)
-        )
+        origins = [key for key in state_dict if key.startswith(own) and key.endswith(".origin")]
+        self._make_distances(len(origins))
         for name in ("medians", "spreads"):
             if (values := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, self.scale.new_empty(values.shape))
