@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 import creinn
 from creinn.classifier.compile_cache import LOCK
@@ -27,10 +28,9 @@ from creinn.classifier.inputs import (
 from creinn.classifier.network import check_network, is_single_row
 
 Inputs: TypeAlias = Any
-"""A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors."""
+"""A tensor or an :class:`Interval`, a dict or tuple of tensors, or batches of these."""
 
-Labelled: TypeAlias = Iterable[tuple[Inputs, Tensor]]
-"""Batches of inputs and classes."""
+Labelled: TypeAlias = Iterable[tuple[Inputs, Tensor]]  # batches
 
 Missing = Literal["refuse", "vacuous"]
 
@@ -67,7 +67,7 @@ class Prediction(Protocol):
         """Concatenate the predictions for several batches."""
 
 
-class Classifier(torch.nn.Module):
+class Classifier(Module):
     """Base class of all classifiers; a call returns a :attr:`prediction_type`."""
 
     prediction_type: type[Prediction]
@@ -76,13 +76,13 @@ class Classifier(torch.nn.Module):
     """Names of the classes, which :func:`creinn.save` saves."""
     preprocessing: Any = None
     """Preprocessing as JSON, which :func:`creinn.save` saves."""
-    network: Any  # of all classifiers other than ensembles
+    network: Any  # not of ensembles
     members: Any  # of ensembles
     num_logits: int
     is_checked = False  # whether check_network has succeeded
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the mean loss, with weights of classes ``(K,)`` or rows ``(N, 1)``."""
+        """Return the mean loss; the shape of the weights is ``(K,)`` or ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
@@ -99,22 +99,24 @@ class Classifier(torch.nn.Module):
     def after_step(self) -> None:
         """Restore the constraints on parameters after an optimizer step."""
 
-    def predict(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
-    ) -> Prediction:
-        """Return the predictions of :meth:`predict_batches` as one; no rows raise an error."""
+    def predict(self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse") -> Prediction:
+        """Return the concatenated predictions of :meth:`predict_batches`.
+
+        Raises:
+            ValueError: If there are no rows.
+        """
         parts = list(self.predict_batches(x, batch_size, missing))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
         return parts[0] if len(parts) == 1 else self.prediction_type.concatenate(parts)
 
     def predict_batches(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+        self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[Prediction]:
         """Yield the predictions of successive batches, in eval mode and without gradients.
 
-        Several threads may use one model. Instead of a model in training mode, a copy in eval mode
-        with the same weights is used.
+        Several threads can use the same model. If it is in training mode, a copy in eval mode is
+        used, which shares the weights.
 
         Args:
             x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
@@ -145,14 +147,12 @@ class Classifier(torch.nn.Module):
     ) -> tuple[Any, Tensor]:
         """Return the predictions of labelled rows and their classes, in the same order.
 
-        Args:
-            data: A pair of inputs and classes, a ``Dataset`` of pairs, or batches of pairs.
-            batch_size: See :meth:`predict_batches`.
-            missing: See :meth:`predict_batches`.
+        The data are a pair of inputs and classes, a ``Dataset`` of pairs, or batches of pairs. The
+        other arguments are those of :meth:`predict_batches`.
 
         Raises:
-            TypeError: If the data have another type, or the classes are not integers.
-            ValueError: If there are no rows, or a label is not a class.
+            TypeError: If the type of the data is not supported, or if the classes are not integers.
+            ValueError: If there are no rows, or if a label is not a class.
 
         Example:
             >>> from creinn.evaluation import summary
@@ -176,7 +176,7 @@ class Classifier(torch.nn.Module):
             for x, y in labelled_batches(data, batch_size, "the data"):
                 y, rows = convert(y), count_rows(x)
                 if rows != len(y):
-                    raise ValueError(f"A batch has {rows} inputs but {len(y)} labels.")
+                    raise ValueError(f"The batch has {rows} inputs but {len(y)} labels.")
                 labels.append(y)
                 yield (x,)
 
@@ -227,8 +227,8 @@ class Classifier(torch.nn.Module):
             network = in_eval_mode(part.network)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
-                    f"Expected inputs of shape (N, ...), found a single row, {describe(x)}. Pass "
-                    "x[None], or value[None] for each value of a dict."
+                    f"Expected inputs with shape (N, ...), got a single row: {describe(x)}. Use "
+                    "x[None], or value[None] for all values of a dict."
                 ) from error
             if not isinstance(error, ValueError):
                 part._check_network(network, x)
@@ -249,7 +249,7 @@ class Classifier(torch.nn.Module):
                     part._check_network(in_eval_mode(part.network), first_rows(x))
                     part.is_checked = True
 
-    def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
+    def _check_network(self, network: Module, x: Inputs) -> None:
         """Check :attr:`network`, or a copy of it in eval mode."""
         check_network(network, x, self.num_logits)
 
@@ -291,12 +291,12 @@ def common_classes(members: Sequence[Classifier]) -> int:
     return counts.pop()
 
 
-def is_training(module: torch.nn.Module) -> bool:
-    """Return whether a module or one of its submodules is in training mode."""
+def is_training(module: Module) -> bool:
+    """Return whether a part of the module is in training mode."""
     return any(part.training for part in module.modules())
 
 
-def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
+def in_eval_mode(module: Module) -> Module:
     """Return a module if it is in eval mode, or else a copy in eval mode, or raise an error.
 
     The copy shares parameters, buffers and hooks, so that other threads can use the module.
@@ -315,14 +315,14 @@ def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
     return duplicate.eval()
 
 
-def _shared(part: torch.nn.Module) -> list[Any]:
+def _shared(part: Module) -> list[Any]:
     named = (part._parameters, part._buffers, part._forward_hooks, part._forward_pre_hooks)
     others = (value for value in vars(part).values() if isinstance(value, Tensor))
     return [*(value for group in named for value in group.values()), *others]
 
 
 @contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
+def evaluating(module: Module) -> Iterator[None]:
     """Put a module into eval mode, and restore the modes; not safe for threads."""
     training = [part for part in module.modules() if part.training]
     module.eval()

@@ -1,4 +1,4 @@
-"""Calibrations that a model saves with its weights.
+"""Calibrations that are saved with the weights of a model.
 
 The mathematics is in :mod:`creinn.credal.conformal`, :mod:`creinn.credal.margin` and
 :mod:`creinn.credal.abstention`.
@@ -98,8 +98,13 @@ def fit_conformal(
     if labels.is_floating_point():
         score = "deviation" if score is None else score
         check_choice("score", score, UNITS)
-        labels = _as_distributions(labels, prediction)
-        scores = margin_score(lower, prediction.upper, labels, score)
+        if labels.shape != lower.shape:
+            raise ValueError(
+                f"Labels must be classes (N,) or distributions {tuple(lower.shape)}, got shape "
+                f"{tuple(labels.shape)}."
+            )
+        check_distributions(labels, "label")
+        scores = margin_score(lower, prediction.upper, labels.to(lower), score)
     else:
         score = "lower" if score is None else score
         check_choice("score", score, SCORES)
@@ -149,7 +154,7 @@ def _check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
         return
     rule = f"A coverage of {coverage:g} needs at least {rows_needed(coverage)} calibration rows"
     if not has_groups:
-        raise ValueError(f"{rule}, found {len(groups)}. Pass more rows or a lower coverage.")
+        raise ValueError(f"{rule}, found {len(groups)}. Use more rows or a lower coverage.")
     warnings.warn(
         f"{rule} in each group. The sets of other groups contain all classes. These groups, with "
         f"their numbers of rows, are {shorten_list(few)}.",
@@ -164,15 +169,5 @@ def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
     if not isinstance(by, str):
         return check_groups(by, torch.Size([rows]))
     if score in UNITS:
-        raise ValueError("by='class' needs classes, but the labels are distributions.")
+        raise ValueError("by='class' needs classes, got distributions.")
     return labels.cpu()
-
-
-def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
-    if labels.shape != prediction.shape:
-        raise ValueError(
-            f"Labels must be classes (N,) or distributions {tuple(prediction.shape)}, got shape "
-            f"{tuple(labels.shape)}."
-        )
-    check_distributions(labels, "label")
-    return labels.to(prediction.lower)

@@ -2,19 +2,19 @@
 
 A compiled model is valid while the types of the layers, their options, and the identities and
 version counters of all parameters and buffers are unchanged. Writes through ``Tensor.data`` and
-changes of other Python objects are not detected, and need :func:`clear`. Copies, ``state_dict`` and
+changes of other Python objects are not detected; use :func:`clear`. Copies, ``state_dict`` and
 saved files do not contain the cache. Several threads may use it at the same time.
 """
 
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakIdRef
 
@@ -22,29 +22,27 @@ LOCK = threading.RLock()
 """Held while hooks change, and while a module is copied, checked or compiled."""
 
 _PLAIN = (bool, int, float, str, type(None))
-_CONTAINERS = {dict, OrderedDict, set}  # most attributes of a module, which are skipped early
+_INTERNAL = frozenset(vars(Module()))  # attributes that are not options of a layer
 
 
 class _CacheEntry(NamedTuple):
     fingerprint: Any
     tensors: list[Any]  # weak references, because the identities of live tensors are unique
-    compiled: torch.nn.Module | None  # None: the model cannot be compiled
+    compiled: Module | None  # None: the model cannot be compiled
 
     def is_valid(self, current: list[Any]) -> bool:
         is_alive = all(tensor() is not None for tensor in self.tensors)
         return is_alive and self.fingerprint == current
 
 
-_ENTRIES: WeakKeyDictionary[torch.nn.Module, _CacheEntry] = WeakKeyDictionary()
+_ENTRIES: WeakKeyDictionary[Module, _CacheEntry] = WeakKeyDictionary()
 
 
-def compiled_form(
-    model: torch.nn.Module, x: Any, build: Callable[[Any, Any], torch.nn.Module | None]
-) -> Any:
+def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | None]) -> Any:
     """Return the compiled form of a model, or ``None`` if it has none.
 
-    ``build(model, x)`` compiles, or returns ``None`` if it cannot. It is not called for models in
-    training mode, or with hooks, a ``forward`` of an instance, or tensors of inference mode.
+    The function ``build`` can return ``None``. It is not called if the model is in training mode,
+    or if it has hooks, a ``forward`` of an instance, or tensors of inference mode.
     """
     current = fingerprint(model)
     if current is None:
@@ -60,17 +58,17 @@ def compiled_form(
     return entry.compiled
 
 
-def has_entry(model: torch.nn.Module) -> bool:
-    """Return whether a model was compiled, or cannot be compiled; it may have changed since."""
+def has_entry(model: Module) -> bool:
+    """Return whether the cache contains an entry, which can be out of date."""
     return model in _ENTRIES
 
 
-def invalidate(model: torch.nn.Module) -> None:
+def invalidate(model: Module) -> None:
     """Remove the compiled form of a model."""
     _ENTRIES.pop(model, None)
 
 
-def clear(model: torch.nn.Module) -> None:
+def clear(model: Module) -> None:
     """Remove the compiled forms of a model and of models that share a module with it."""
     parts = set(model.modules())
     with LOCK:
@@ -79,7 +77,7 @@ def clear(model: torch.nn.Module) -> None:
                 invalidate(other)
 
 
-def fingerprint(model: torch.nn.Module) -> list[Any] | None:
+def fingerprint(model: Module) -> list[Any] | None:
     """Return the state that a compiled form depends on, or ``None`` if it must not be used."""
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         return None
@@ -92,7 +90,7 @@ def fingerprint(model: torch.nn.Module) -> list[Any] | None:
         state += [
             (name, value)
             for name, value in options.items()
-            if type(value) not in _CONTAINERS and _is_plain(value)
+            if name not in _INTERNAL and _is_plain(value)
         ]
         for tensor in (*part._parameters.values(), *part._buffers.values()):
             if tensor is not None:
@@ -102,12 +100,12 @@ def fingerprint(model: torch.nn.Module) -> list[Any] | None:
     return state
 
 
-def structure(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return the ordered paths and types of the parts of a module."""
+def structure(module: Module) -> tuple[Any, ...]:
+    """Return the paths and the types of all modules."""
     return tuple((path, type(part)) for path, part in module.named_modules(remove_duplicate=False))
 
 
-def versions(module: torch.nn.Module) -> tuple[Any, ...]:
+def versions(module: Module) -> tuple[Any, ...]:
     """Return the identity, address and version counter of each parameter and buffer.
 
     Example:
@@ -123,12 +121,12 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
     )
 
 
-def has_versions(module: torch.nn.Module) -> bool:
-    """Return whether all tensors have version counters; those of inference mode have none."""
+def has_versions(module: Module) -> bool:
+    """Return whether all tensors have version counters."""
     return not any(tensor.is_inference() for tensor in _tensors(module))
 
 
-def has_hooks(module: torch.nn.Module) -> bool:
+def has_hooks(module: Module) -> bool:
     """Return whether a module has forward hooks that do not record calls."""
     if not (module._forward_hooks or module._forward_pre_hooks):
         return False
@@ -140,7 +138,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
-def _tensors(module: torch.nn.Module) -> list[Tensor]:
+def _tensors(module: Module) -> list[Tensor]:
     return [
         tensor
         for part in module.modules()

@@ -1,7 +1,7 @@
 """Base class of classifiers that predict credal sets, and ensembles of them."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -106,12 +106,12 @@ class CredalClassifier(Classifier):
     if TYPE_CHECKING:
 
         def predict(
-            self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+            self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
         ) -> CredalSet:
             """See :meth:`Classifier.predict`."""
 
     def predict_batches(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+        self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
         """See :meth:`Classifier.predict_batches`.
 
@@ -137,15 +137,12 @@ class CredalClassifier(Classifier):
         """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
 
     def clear_cache(self) -> None:
-        """Remove the compiled form, after a write to weights through ``Tensor.data``.
-
-        See :mod:`creinn.classifier.compile_cache` for the changes that are detected.
-        """
+        """Remove the compiled form, after a change of weights through ``Tensor.data``."""
         compile_cache.clear(self)
         clear_hashes()
 
     def train(self, mode: bool = True) -> Any:
-        """Set the mode; training mode removes the compiled form."""
+        """Set the mode, and remove the compiled form if it is the training mode."""
         if mode:
             compile_cache.invalidate(self)
         return super().train(mode)
@@ -185,7 +182,7 @@ class CredalClassifier(Classifier):
 
     def calibrate(
         self,
-        x: Inputs | Iterable[Any],
+        x: Inputs,
         y: Any = None,
         coverage: float | None = None,
         by: Any = None,
@@ -202,7 +199,7 @@ class CredalClassifier(Classifier):
         no guarantee under distribution shift**, or after a change of the model.
 
         Args:
-            x: The inputs, or a Dataset or DataLoader of pairs.
+            x: The inputs, a Dataset of pairs, or a DataLoader.
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them. With distributions
                 ``(N, K)``, ``widened()`` contains that of a new row with probability ``coverage``.
             coverage: The coverage; 0.95 if there is no ``max_error``.
@@ -211,7 +208,7 @@ class CredalClassifier(Classifier):
                 ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
             score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``, or of
                 :data:`creinn.credal.margin.UNITS` for distributions, by default ``"deviation"``.
-            random: Whether to randomize the sets of classes, for an exact coverage.
+            random: Whether the sets of classes are random, so that the coverage is exact.
             max_error: The largest error rate among accepted rows.
             confidence: The probability of the guarantee for ``max_error``.
 
@@ -265,14 +262,14 @@ class CredalClassifier(Classifier):
 
     @property
     def calibration_is_current(self) -> bool:
-        """Whether the model is calibrated and has not changed since."""
+        """Whether the calibration is fitted to the current model."""
         return self.calibration.is_fitted and not self._calibration_changes()
 
     def current_calibration(self) -> tuple[Conformal | None, Abstention | None]:
         """Return both calibrations; they raise an error when used if they are stale."""
         conformal, abstention = self.calibration.conformal, self.calibration.abstention
         if self.calibration.is_fitted and (names := self._calibration_changes()):
-            changed = f"Changed since the calibration: {', '.join(names)}."
+            changed = f"The model has changed since the calibration: {', '.join(names)}."
             stale = f"{changed} Call model.calibrate(x, y) with held-out data and predict again."
             conformal = conformal and replace(conformal, stale=stale)
             abstention = abstention and replace(abstention, stale=stale)
@@ -317,7 +314,7 @@ class Ensemble(CredalClassifier):
 
     @property
     def distance_is_current(self) -> bool:
-        """Whether the distances of all members are current."""
+        """Whether all distances are fitted to the current networks."""
         return all(member.distance_is_current for member in self.members)
 
     def forward(self, x: Inputs) -> CredalSet:

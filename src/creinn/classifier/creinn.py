@@ -5,12 +5,13 @@ extension; see :mod:`creinn.distance.radius`.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn import nn as inn
 from creinn.classifier import compile_cache
@@ -70,13 +71,13 @@ class CreINN(CredalClassifier):
             ordinary network, this is CreINN-D, the recommended form.
         loss: ``"intersection"`` for the cross-entropy of the paper, or ``"bounds"``; see
             :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules that compute the features, the deepest last; by
-            default selected by :mod:`creinn.distance.feature_layers`.
+        feature_layers: The paths of the modules that compute the features. The deepest is the last. The
+            default is selected by :mod:`creinn.distance.feature_layers`.
         logits_layer: The path of the module that computes the logits, for networks that return more
             than logits or end in a softmax.
 
     Raises:
-        ValueError: If an option or a path is unknown, or a distance is necessary.
+        ValueError: If an option is not valid, or if a distance is necessary.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -94,7 +95,7 @@ class CreINN(CredalClassifier):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: Module,
         mode: Mode = "paper",
         num_logits: int | None = None,
         logit_norm: bool | None = None,
@@ -112,7 +113,7 @@ class CreINN(CredalClassifier):
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
             raise ValueError(
-                "The network has no interval layer and no distance. Use layers of creinn.nn, "
+                "The network has no interval layer. Use the layers of creinn.nn, "
                 "creinn.convert(network) or distance=True."
             )
         if num_logits is None:
@@ -129,7 +130,7 @@ class CreINN(CredalClassifier):
         family: Any = inn if self.is_interval else torch.nn
         like = next(network.parameters())
         norm = family.BatchNorm1d(self.num_logits) if self.logit_norm else family.Identity()
-        self.norm: torch.nn.Module = norm.to(like)
+        self.norm: Module = norm.to(like)
         self.temperature = Temperature(not self.is_interval).to(like)
         self.mode = mode
         self.distance = distance
@@ -190,12 +191,10 @@ class CreINN(CredalClassifier):
         return self.distance_radius is not None and self.distance_radius.has_data
 
     def check_distance(self) -> None:
-        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
+        """See :meth:`CredalClassifier.check_distance`."""
         if self._has_fitted_distance and (names := self._distance_changes()):
-            raise RuntimeError(
-                f"Changed since the distance was fitted: {', '.join(names)}. Call "
-                "model.fit_distance(x, y) with the training data."
-            )
+            changed = f"The model has changed since the distance was fitted: {', '.join(names)}."
+            raise RuntimeError(f"{changed} Call model.fit_distance(x, y) with the training data.")
 
     def _distance_changes(self) -> list[str]:
         names = ["structure", "weights", "feature layers"]
@@ -224,7 +223,7 @@ class CreINN(CredalClassifier):
         return function(prediction, target, weight, check=False)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """See :meth:`Classifier.batch_loss`; ordinary networks need no credal sets."""
+        """Return the prediction or, for an ordinary network, the logits, and the loss."""
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
         logits = self._logits(self._inputs(x)).lower
@@ -250,28 +249,24 @@ class CreINN(CredalClassifier):
             self._fit_temperature(held_out, 256)
 
     def fit_distance(
-        self,
-        x: Inputs | Iterable[Any],
-        y: Tensor | None = None,
-        held_out: Any = None,
-        batch_size: int = 256,
+        self, x: Inputs, y: Tensor | None = None, held_out: Any = None, batch_size: int = 256
     ) -> "CreINN":
         """Fit the distance to the training data, and return the model in eval mode.
 
         The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
         number, the scale is chosen on at most 20,000 rows of the held-out data, or else of a sixth
-        of the training data; see :func:`creinn.distance.fitting.choose_scale`. A DataLoader or
-        Dataset needs constant memory. Each process of a group uses all rows that it is given.
+        of the training data; see :func:`creinn.distance.fitting.choose_scale`. The memory
+        is constant for a DataLoader or Dataset. In a process group, each process uses all its rows.
 
         Args:
-            x: The training inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
+            x: The training inputs, a Dataset of pairs, or a DataLoader.
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them. Of distributions
                 ``(N, K)``, the most probable class counts.
             held_out: Data that the network was not trained on, in the same forms.
             batch_size: The number of rows per batch, unless the data contain batches.
 
         Raises:
-            ValueError: If there are no rows or no features, or a label is not a class.
+            ValueError: If there are no rows or features, or if a label is not a class.
 
         Warns:
             LabelWarning: If a class has no row, or the accuracy is not better than chance.
@@ -329,7 +324,7 @@ class CreINN(CredalClassifier):
         self.distance_radius = radius.to(next(self.network.parameters()))
         self.distance_fitted_on.parts = {}
 
-    def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
+    def _check_network(self, network: Module, x: Inputs) -> None:
         x, has_distance = self._inputs(x), self.distance_radius is not None
         layers = (self.feature_layers or (HEAD,)) if has_distance else ()
         check_network(network, x, self.num_logits, layers, self.logits_layer)

@@ -24,7 +24,7 @@ def find_ending(values: Tensor) -> str:
     The function is the last operation of the autograd graph, or it is recognized by its values.
     """
     node: Any = values.grad_fn
-    # interval activations add the product of their argument and 0, which is NaN for infinity
+    # interval activations add 0 * x, which is NaN if x is infinite
     while node is not None and (
         node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0
     ):
@@ -37,7 +37,7 @@ def find_ending(values: Tensor) -> str:
 
 
 def _sum_to_one(values: Tensor) -> str:
-    """Return "softmax" or "log-softmax" if all rows are probabilities and not all equal.
+    """Return "softmax" or "log-softmax" if the rows are probabilities and are not all equal.
 
     An untrained layer may return the logarithms of class frequencies in all rows. The ``logsumexp``
     of small logits and a reference class at 0 is also 0 up to rounding, so all values of a

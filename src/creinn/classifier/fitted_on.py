@@ -1,4 +1,4 @@
-"""Hashes of the model that a calibration or a distance was fitted on.
+"""Hashes of the parts of a model, to detect changes after a fit.
 
 They depend on the contents of tensors, so they can be saved, and compared between processes,
 devices and copies.
@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.classifier.compile_cache import has_versions, versions
 
 PARTS = (
     "mode", "combine", "structure", "weights", "feature layers", "distance", "temperature",
 )  # fmt: skip
-"""Parts of a model that its predictions depend on, in the order in which they are saved."""
+"""The parts of a model, in the order in which they are saved."""
 
 _MAX_CACHE_SIZE = 500
 _CACHE: dict[Any, int] = {}  # from version counters to hashes
@@ -33,7 +34,7 @@ def clear_hashes() -> None:
 
 
 def _cached_digest(values: tuple[Any, ...]) -> int:
-    modules = [value for value in values if isinstance(value, torch.nn.Module)]
+    modules = [value for value in values if isinstance(value, Module)]
     if not all(map(has_versions, modules)):
         return digest(*values)
     key = tuple(versions(value) if value in modules else value for value in values)
@@ -56,7 +57,7 @@ def digest(*values: Any) -> int:
     """
     found = hashlib.blake2b(digest_size=8)
     for value in values:
-        if not isinstance(value, torch.nn.Module):
+        if not isinstance(value, Module):
             found.update(_text(value).encode() + b"\0")
             continue
         for name, tensor in sorted(value.state_dict().items()):
@@ -71,7 +72,7 @@ def digest(*values: Any) -> int:
     return int.from_bytes(found.digest(), "little", signed=True)
 
 
-class FittedOn(torch.nn.Module):
+class FittedOn(Module):
     """Hashes of the parts of a model at the time of a fit, saved in the ``state_dict``."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ def run(network: torch.nn.Module, x: Any) -> Any:
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
     """Return a mapping as keyword arguments of ``forward``, or ``None`` if it does not match.
 
-    It is passed without ``labels``, from which a Hugging Face model would compute a loss.
+    The key ``labels`` is removed, because a Hugging Face model would compute a loss.
     """
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
@@ -65,22 +65,23 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        yield from map(as_inputs, _split(as_rows(x), batch_size))  # copies one batch at a time
+        rows = as_inputs(x, keep_arrays=True)  # which are copied one batch at a time
+        yield from map(as_inputs, _split(rows, batch_size))
         return
     for batch in _as_iterable(x, batch_size, "Expected inputs, a Dataset or batches"):
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
-    """Return the batches of a pair, a dataset of pairs, or batches of pairs of inputs and targets.
+    """Return batches of inputs and targets of a pair, a dataset of pairs, or batches of pairs.
 
     They can be iterated several times, unless ``data`` is an iterator.
     """
     expected = (
-        f"{name.capitalize()} must be a pair (inputs, classes), or a Dataset or batches of it"
+        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset or batches of pairs"
     )
     if is_pair(data):
-        pair = as_rows(data[0]), _as_labels(data[1])
+        pair = as_inputs(data[0], keep_arrays=True), _as_labels(data[1])
         stream: Any = ReiterableStream(lambda: _split(pair, batch_size))
     else:
         stream = _as_iterable(data, batch_size, expected)
@@ -143,7 +144,7 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
 
 
 def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return classes ``(N,)`` or label distributions ``(N, K)``; see :func:`as_classes`."""
+    """Return targets as classes ``(N,)`` or as label distributions, or raise an error."""
     targets = _as_labels(targets)
     if targets.ndim != 2 or not targets.is_floating_point():
         return as_classes(targets, num_classes, name, rows)
@@ -161,14 +162,19 @@ def most_probable(targets: Tensor) -> Tensor:
     return targets.argmax(1) if targets.ndim == 2 else targets
 
 
-def as_inputs(x: Any) -> Any:
-    """Convert arrays to tensors and mappings to dicts, or raise a ``TypeError``."""
-    return _converted(x, _as_tensor)
+def as_inputs(x: Any, keep_arrays: bool = False) -> Any:
+    """Convert arrays to tensors, except for memory maps to keep, and mappings to dicts."""
+    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
+        kinds = "a tensor, an array, an Interval, or a dict or tuple of these"
+        raise TypeError(f"Inputs must be {kinds}, got {type(x).__name__}.")
 
+    def converted(part: Any) -> Any:
+        is_kept = keep_arrays and isinstance(part, np.ndarray)
+        if is_kept or isinstance(part, Tensor | Interval):
+            return part
+        return torch.from_numpy(np.require(part, requirements=["C", "W"]))
 
-def as_rows(x: Any) -> Any:
-    """Convert inputs, but keep arrays, which can be memory maps."""
-    return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
+    return _map_parts(converted, dict(x) if isinstance(x, Mapping) else x)
 
 
 def is_mapped(x: Any) -> bool:
@@ -207,7 +213,7 @@ def take(x: Any, rows: Any) -> Any:
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """Copy the first rows, or all if the parts have different numbers of rows."""
+    """Return a copy of the first rows, if all parts have the same number of rows."""
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
     return _map_parts(lambda part: part.clone(), x)
@@ -225,13 +231,13 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite, in rows that start at ``first``.
+    """Describe the first number that is NaN or infinite; ``first`` is the index of the first row.
 
     Example:
         >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
         'row 17 of the inputs holds nan at index (17, 1)'
     """
-    # the sum is fast, and it is finite only if all numbers are
+    # the sum is only finite if all numbers are finite
     if all(math.isfinite(tensor.sum().item()) for tensor in floating(x)):
         return ""
     for path, part in _parts(x).items():
@@ -255,7 +261,7 @@ def nan_to_zero(x: Any) -> Any:
 
 
 def floating(x: Any) -> list[Tensor]:
-    """Return all floating-point tensors of inputs, two of an interval."""
+    """Return all floating-point tensors of the inputs."""
     leaves = [x] if isinstance(x, Tensor) else pytree.tree_leaves(x)
     return [t for t in leaves if isinstance(t, Tensor) and t.is_floating_point()]
 
@@ -319,18 +325,5 @@ def _is_part(x: Any) -> bool:
     return isinstance(x, Tensor | Interval) or hasattr(x, "__array__")
 
 
-def _as_tensor(part: Any) -> Any:
-    if isinstance(part, Tensor | Interval):
-        return part
-    return torch.from_numpy(np.require(part, requirements=["C", "W"]))
-
-
 def _as_labels(targets: Any) -> Tensor:
-    return _as_tensor(targets) if isinstance(targets, np.ndarray) else torch.as_tensor(targets)
-
-
-def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
-    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
-        kinds = "a tensor, an array, an Interval, or a dict or tuple of these"
-        raise TypeError(f"Inputs must be {kinds}, got {type(x).__name__}.")
-    return _map_parts(convert, dict(x) if isinstance(x, Mapping) else x)
+    return as_inputs(targets) if isinstance(targets, np.ndarray) else torch.as_tensor(targets)

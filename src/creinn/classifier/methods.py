@@ -49,7 +49,7 @@ class Method:
 
     @property
     def takes_intervals(self) -> bool:
-        """Whether the inputs may be intervals."""
+        """Whether the inputs can be intervals."""
         return self.options.get("layers", self.layers) in ("interval", "relative")
 
     @property
@@ -111,9 +111,6 @@ _DEEP = {
 def base_method(method: str) -> str:
     """Return the name of the method that trains the members, or ``method`` if it has none.
 
-    Raises:
-        ValueError: If the name is not known.
-
     Example:
         >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
         ('snn', 'bnn-r', 'creinn')
@@ -147,7 +144,7 @@ def is_ensemble(method: str) -> bool:
 
 
 def combination(method: str) -> Combination:
-    """Return how an ensemble combines its members."""
+    """Return the name of the combination of the members."""
     _, _, last = method.rpartition("-")
     return last if last in ("envelope", "wrapper") else "average"  # type: ignore[return-value]
 

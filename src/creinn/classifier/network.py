@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.classifier.compile_cache import LOCK
 from creinn.classifier.endings import find_ending
@@ -33,10 +34,10 @@ _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", def
 
 
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute the mean cross-entropy of logits ``(N, K)``, or of single logits of class 1.
+    """Compute the mean cross-entropy of logits ``(N, K)``; a single logit is the one of class 1.
 
-    The targets are classes ``(N,)`` or distributions ``(N, K)``, and the weights those of classes
-    ``(K,)`` or rows ``(N, 1)``.
+    The targets are classes ``(N,)`` or distributions ``(N, K)``. The weights have the shape
+    ``(K,)`` for classes or ``(N, 1)`` for rows.
     """
     logits = at_least_single(logits)
     if logits.shape[1] == 1:
@@ -48,10 +49,7 @@ def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None =
     return (rows * losses if is_row_weight else losses).sum() / rows.sum()
 
 
-# Layers and their outputs.
-
-
-def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torch.nn.Module:
+def find_logits_layer(network: Module, path: str | None = None) -> Module:
     """Return the layer that computes the logits from the features, or raise a ``ValueError``.
 
     Without a path, it is the layer ``head`` of a network with a method ``features``, as in
@@ -75,7 +73,7 @@ def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torc
     return layer
 
 
-def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> None:
+def check_layers(network: Module, paths: Iterable[str], name: str) -> None:
     """Raise a ``ValueError`` if the network has no module at one of the paths."""
     known = [path for path, _ in network.named_modules() if path]
     for path in paths:
@@ -85,14 +83,11 @@ def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> N
 
 
 def outputs_and_logits(
-    network: torch.nn.Module,
-    x: Any,
-    layers: Sequence[str] = (HEAD,),
-    logits_layer: str | None = None,
+    network: Module, x: Any, layers: Sequence[str] = (HEAD,), logits_layer: str | None = None
 ) -> tuple[tuple[Any, ...], Any]:
     """Return the outputs of feature layers and the logits, in one forward pass.
 
-    A method ``outputs_and_logits`` of the network is called instead.
+    If the network has a method ``outputs_and_logits``, it is used instead.
     """
     if not layers and logits_layer is None:
         return (), run(network, x)
@@ -109,7 +104,7 @@ def outputs_and_logits(
     return outputs, logits if logits_layer is None else last[modules[logits_layer]].output
 
 
-def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+def features_and_logits(network: Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the input ``(N, D)`` of the last linear layer, and its output, the logits."""
     layer = find_logits_layer(network)
     with recording([layer]) as calls:
@@ -123,7 +118,7 @@ def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Te
 
 @torch.no_grad()
 def find_feature_layers(
-    network: torch.nn.Module, x: Any, logits_layer: str | None = None
+    network: Module, x: Any, logits_layer: str | None = None
 ) -> tuple[str, ...]:
     """Run a network, and select layers by :mod:`creinn.distance.feature_layers`.
 
@@ -142,9 +137,9 @@ def find_feature_layers(
 
 
 class Call(NamedTuple):
-    """The inputs and the output of a call of a module."""
+    """Call of a module with its inputs and its output."""
 
-    module: torch.nn.Module
+    module: Module
     inputs: tuple[Any, ...]
     output: Any
 
@@ -154,11 +149,11 @@ class Call(NamedTuple):
 
 
 @contextmanager
-def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
+def recording(modules: Iterable[Module]) -> Iterator[list[Call]]:
     """Record all calls of modules in the current context, in order."""
     calls: list[Call] = []
 
-    def recorder(module: torch.nn.Module) -> Any:
+    def recorder(module: Module) -> Any:
         def hook(_: Any, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             if any(calls is active for active in _RECORDINGS.get()):
                 calls.append(Call(module, (*inputs, *named.values()), output))
@@ -181,20 +176,20 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
                 handle.remove()
 
 
-def _linear_layers(network: torch.nn.Module) -> list[torch.nn.Linear]:
+def _linear_layers(network: Module) -> list[torch.nn.Linear]:
     return [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
 
 
-def _has_features(network: torch.nn.Module) -> bool:
+def _has_features(network: Module) -> bool:
     """Return whether the network has a method ``features`` and a layer ``head``."""
     features, head = getattr(network, "features", None), getattr(network, "head", None)
-    is_method = callable(features) and not isinstance(features, torch.nn.Module)
-    return is_method and isinstance(head, torch.nn.Module)
+    is_method = callable(features) and not isinstance(features, Module)
+    return is_method and isinstance(head, Module)
 
 
 def _layers_at(
-    network: torch.nn.Module, paths: Sequence[str], logits_layer: str | None
-) -> dict[str, torch.nn.Module]:
+    network: Module, paths: Sequence[str], logits_layer: str | None
+) -> dict[str, Module]:
     """Return the modules at the paths of feature layers and of the logits layer."""
     found = {
         path: network.get_submodule(path.removesuffix(TOKENS)) for path in paths if path != HEAD
@@ -206,11 +201,8 @@ def _layers_at(
     return found
 
 
-# Checks.
-
-
 def check_network(
-    network: torch.nn.Module,
+    network: Module,
     x: Any,
     num_logits: int,
     layers: Sequence[str] = (),
@@ -238,7 +230,7 @@ def check_network(
     check_logits(output, num_logits, name)
 
 
-def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
+def _checked_run(network: Module, x: Any, name: str) -> Any:
     """Return the output of a network; an error describes the inputs and contains advice."""
     named = as_arguments(network, x)
     if named is not None and LABELS in x:
@@ -267,15 +259,15 @@ def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
             parameter.requires_grad_(False)
 
 
-def is_single_row(network: torch.nn.Module, x: Any, num_logits: int) -> bool:
-    """Return whether inputs with an error are a single row without a batch dimension."""
+def is_single_row(network: Module, x: Any, num_logits: int) -> bool:
+    """Return whether the inputs are a single row without a batch dimension."""
     is_array = isinstance(x, Tensor | Interval)
     if is_array and x.ndim < 2:
         return True
     try:
         rows = x[None] if is_array else {name: part[None] for name, part in x.items()}
         return as_logits(run(network, rows), num_logits).shape == (1, num_logits)
-    except Exception:  # the network does not take these inputs either
+    except Exception:  # these inputs are not valid either
         return False
 
 
@@ -302,9 +294,7 @@ def _check_features(path: str, found: Any, rows: int) -> None:
         )
 
 
-def _check_head(
-    network: torch.nn.Module, layer: Any, calls: Sequence[Call], output: Interval
-) -> None:
+def _check_head(network: Module, layer: Any, calls: Sequence[Call], output: Interval) -> None:
     """Check that the last linear layer computes the logits from features ``(N, D)``."""
     name = type(network).__name__
     linear = (layer, *_linear_layers(network))
@@ -314,8 +304,8 @@ def _check_head(
         paths = {part: path for path, part in network.named_modules()}
         order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
         raise ValueError(
-            f"The last linear layer of {name}, {paths[layer]!r}, must run once and last, but the "
-            f"order is: {order}.{LOGITS_LAYER_ADVICE}"
+            f"The last linear layer of {name}, {paths[layer]!r}, must be the last one that is "
+            f"called, but the calls are: {order}.{LOGITS_LAYER_ADVICE}"
         )
     features, logits = calls[-1].inputs[0], as_interval(calls[-1].output)
     is_output = logits.shape == output.shape and all(
@@ -324,8 +314,8 @@ def _check_head(
     )
     if _has_features(network) and not is_output:
         raise ValueError(
-            f"The output of {name} should be head(features(x)). Otherwise, rename the method "
-            "features."
+            f"The output of {name} should be head(features(x)). Rename the method features if it "
+            "has another meaning."
         )
     if features.ndim != 2:
         raise ValueError(

@@ -20,10 +20,9 @@ from creinn.classifier.network import logits_cross_entropy
 from creinn.distance.class_statistics import Sample
 from creinn.interval import Interval, as_interval
 
-DEVIATION = 0.5
-"""Standard deviation of the prior of the logarithm of the temperature."""
-MAX_TEMPERATURE = 100.0
-"""Largest temperature. The smallest one is its inverse."""
+DEVIATION = 0.5  # s in the prior
+MAX_TEMPERATURE = 100.0  # the smallest temperature is its inverse
+Probabilities = Callable[[Any], Tensor]
 _SAMPLE_SIZE = 5_000  # rows, for a relative error of a few percent
 _STEPS = 24  # of the coarse search
 _TINY = torch.finfo(torch.float64).tiny
@@ -59,21 +58,20 @@ class Temperature(torch.nn.Module):
         self.value = torch.ones_like(self.value)
 
     def fit(
-        self,
-        batches: Iterable[tuple[Any, Tensor]],
-        probabilities: Callable[[Any], Tensor] | None = None,
+        self, batches: Iterable[tuple[Any, Tensor]], probabilities: Probabilities | None = None
     ) -> None:
         """Fit the temperature to logits and targets; see :func:`fit_temperature`."""
         sample = Sample(_SAMPLE_SIZE)
         for batch in batches:
             sample.add(batch)
         if (rows := sample.rows()) is not None:
-            self.value = torch.full_like(self.value, fit_temperature(*rows, probabilities))
+            logits, labels = rows
+            self.value = torch.full_like(self.value, fit_temperature(logits, labels, probabilities))
 
 
 @torch.no_grad()
 def fit_temperature(
-    logits: Any, labels: Tensor, probabilities: Callable[[Any], Tensor] | None = None
+    logits: Any, labels: Tensor, probabilities: Probabilities | None = None
 ) -> float:
     """Return the temperature that minimizes the log loss plus the prior.
 
@@ -110,7 +108,7 @@ def fit_temperature(
     from scipy.optimize import minimize_scalar  # its import takes a third of a second
 
     end = math.log(MAX_TEMPERATURE)
-    step = 2 * end / _STEPS  # so small that there is one minimum near the best step
+    step = 2 * end / _STEPS  # there is one minimum near the best step
     start = min((step * index - end for index in range(_STEPS + 1)), key=loss)
     bracket = max(-end, start - step), min(end, start + step)
     found = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-4})

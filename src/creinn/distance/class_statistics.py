@@ -1,4 +1,4 @@
-"""Class statistics from batches: means, covariance and a random sample of rows.
+"""Means and covariance of the classes, and a random sample of the rows.
 
 Up to rounding, the results do not depend on the batches and processes of the rows.
 """
@@ -31,10 +31,10 @@ class ClassSums:
         tensor([ 2.0000, 10.0000], dtype=torch.float64)
     """
 
-    counts: Tensor  # (K,)
-    sums: Tensor  # (K, D), of the features minus the shift
-    squares: Tensor  # (), of all features
-    shift: Tensor  # (D,), the mean of the first block, which avoids cancellation
+    counts: Tensor  # the number of rows of each class
+    sums: Tensor  # (K, D), the sums of the features minus the shift
+    squares: Tensor  # the sum of the squares of all features
+    shift: Tensor  # the mean of the first block, to avoid cancellation
     resolution: float  # machine epsilon of the features
 
     def __init__(self, num_classes: int) -> None:
@@ -67,7 +67,7 @@ class ClassSums:
 
     @property
     def mean_square(self) -> Tensor:
-        """Mean of the squares of all features."""
+        """Mean square of all features."""
         return self.squares / (self.rows * len(self.shift))
 
     @property
@@ -76,7 +76,7 @@ class ClassSums:
         return self.shift + self.sums.sum(0) / self.rows
 
     def means(self) -> Float[Tensor, "classes features"]:
-        """Return the means minus the origin; an empty class has that of the largest class."""
+        """Return the means minus the origin, with the mean of the largest for empty classes."""
         means = self.sums / self.counts.clamp_min(1).unsqueeze(1) - self.sums.sum(0) / self.rows
         means[self.counts == 0] = means[self.counts.argmax()].clone()
         return means

@@ -1,6 +1,6 @@
 """Selection of the feature layers of a network, and pooling of their outputs.
 
-A feature layer is the path of a module whose output is used. It ends in ``:tokens`` if the output
+A feature layer is given by the path of a module. It ends in ``:tokens`` if the output
 has the shape ``(N, tokens, D)``. ``<head>`` is the input of the logits layer.
 """
 
@@ -11,24 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.interval import Interval, as_interval
 
 HEAD, TOKENS = "<head>", ":tokens"
-
-MAX_LAYERS = 4
-"""The largest number of layers of the same resolution, without ``<head>``."""
+MAX_LAYERS = 4  # of the same resolution, without HEAD
 
 
 def select_feature_layers(
-    calls: Sequence[Any], paths: Mapping[torch.nn.Module, str], logits_layer: torch.nn.Module
+    calls: Sequence[Any], paths: Mapping[Module, str], logits_layer: Module
 ) -> tuple[str, ...]:
     """Select feature layers at several depths; ``<head>`` is the last one.
 
     For images and signals, this is the last output of each resolution, preferably of a block. For
     tokens, it is the output of at most :data:`MAX_LAYERS` blocks, and for perceptrons of as many
-    hidden layers. Modules that run more than once are not selected. The calls are in order, with
-    the attributes ``module``, ``inputs`` and ``output``.
+    hidden layers. Modules that are called more than once are not selected. The calls have the
+    attributes ``module``, ``inputs`` and ``output``.
     """
     modules = [call.module for call in calls]
     counts = Counter(modules)
@@ -80,7 +79,7 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
     return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
 
 
-def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
+def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[Module, str]) -> str:
     """Return the path of the layer that computes the output of a block, or of the block.
 
     A layer is better, because saved graphs have no blocks.
@@ -100,7 +99,7 @@ def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
     return list(last.values())
 
 
-def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> list[Any]:
+def _some_blocks(tokens: Sequence[Any], paths: Mapping[Module, str]) -> list[Any]:
     """Return transformer blocks, of the outermost type that is repeated."""
     blocks = [call for call in tokens if _is_block(call.module)]
     counts = Counter(type(call.module) for call in blocks)
@@ -112,13 +111,13 @@ def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) ->
 
 
 def _hidden_layers(once: Sequence[Any], calls: Sequence[Any]) -> list[Any]:
-    """Return calls whose output is the input of a linear layer."""
+    """Return the calls whose output is the input of a linear layer."""
     linear = [call for call in calls if hasattr(call.module, "in_features") and call.inputs]
     inputs = {id(call.inputs[0]) for call in linear}
     return _evenly([call for call in once if call.output.ndim == 2 and id(call.output) in inputs])
 
 
-def _is_block(module: torch.nn.Module) -> bool:
+def _is_block(module: Module) -> bool:
     """Return whether a module has several layers with weights."""
     return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules()) > 1
 
@@ -133,6 +132,6 @@ def _is_tokens(call: Any, is_signal: bool) -> bool:
 
 
 def _evenly(calls: list[Any]) -> list[Any]:
-    """Return at most :data:`MAX_LAYERS` calls at equal steps, with the last one."""
+    """Return at most :data:`MAX_LAYERS` calls at equal steps, including the last one."""
     step = max(1, math.ceil(len(calls) / MAX_LAYERS))
     return calls[::-1][::step][::-1]

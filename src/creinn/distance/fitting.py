@@ -9,37 +9,32 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 
-from creinn.distance.class_statistics import ClassSums, Products, Sample
-from creinn.distance.radius import DistanceRadius, with_directions
+from creinn.distance.class_statistics import ClassSums, Labels, Products, Sample
+from creinn.distance.radius import DistanceRadius, PerRow, with_directions
 from creinn.distributed import gather
 from creinn.interval import Interval
 from creinn.numerics import shorten_list
 
 SCALES = tuple(10 ** (exponent / 10) for exponent in range(-30, 1))
-"""Candidates for the scale: 0.001 to 1, ten per decade."""
 MAX_SCALE_ON_TRAINING_DATA = 0.03
-"""Largest scale that is chosen on training data."""
-ALLOWED_FALL = (0.001, 0.01)
-"""Allowed decrease of the area, absolute and relative to ``1 - area``."""
-ALLOWED_LOSS = 1.05
-"""Allowed factor of the log loss."""
-ALLOWED_GROWTH = (0.1, 1.0)
-"""Allowed increase of the number of classes, absolute and relative to the error rate."""
+ALLOWED_FALL = (0.001, 0.01)  # of the area, absolute and relative to 1 - area
+ALLOWED_LOSS = 1.05  # the factor of the log loss
+ALLOWED_GROWTH = (0.1, 1.0)  # of the number of classes, absolute and relative to the error rate
 _MIN_ROWS = 30  # with fewer rows, no sixth of the training data is held out
 
 
 class FeatureBatch(NamedTuple):
-    """Features, logits and labels of rows."""
+    """Features, logits and labels of a batch."""
 
     features: tuple[Interval, ...]
     logits: Interval
     labels: Tensor
 
     def take(self, rows: Bool[Tensor, " rows"]) -> "FeatureBatch":
-        """Return the rows of a mask."""
+        """Return the rows that a mask selects."""
         return pytree.tree_map(lambda part: part[rows], self)
 
 
@@ -52,17 +47,18 @@ class Quality(NamedTuple):
     error_rate: float
 
 
-Evaluate: TypeAlias = Callable[[FeatureBatch, Tensor], Quality]
-"""A function of rows and of their radii ``(N,)``."""
+Batches: TypeAlias = Iterable[FeatureBatch]
+OnBatch: TypeAlias = Callable[[FeatureBatch], None]
+Evaluate: TypeAlias = Callable[[FeatureBatch, Tensor], Quality]  # of rows and their radii
 
 
 def fit_radius(
     radius: DistanceRadius,
-    train: Iterable[FeatureBatch],
-    held_out: Iterable[FeatureBatch] | None,
+    train: Batches,
+    held_out: Batches | None,
     scale: float | None,
     evaluate: Evaluate,
-    on_batch: Callable[[FeatureBatch], None] | None = None,
+    on_batch: OnBatch | None = None,
 ) -> None:
     """Fit distances to the training data, and scores and a scale to held-out data.
 
@@ -91,10 +87,7 @@ def fit_radius(
 
 
 def _first_pass(
-    num_classes: int,
-    train: Iterable[FeatureBatch],
-    held_out: Iterable[FeatureBatch] | None,
-    on_batch: Callable[[FeatureBatch], None] | None,
+    num_classes: int, train: Batches, held_out: Batches | None, on_batch: OnBatch | None
 ) -> tuple[list[ClassSums], FeatureBatch]:
     """Return the class sums of all processes, and a sample of the held-out data."""
     sums: list[ClassSums] = []
@@ -117,9 +110,7 @@ def _first_pass(
     return sums, sample.rows()
 
 
-def _second_pass(
-    train: Iterable[FeatureBatch], products: Sequence[Sequence[Products]], rows: int
-) -> None:
+def _second_pass(train: Batches, products: Sequence[Sequence[Products]], rows: int) -> None:
     """Add all rows to each group of products."""
     for batch in train:
         for group in products:
@@ -128,8 +119,8 @@ def _second_pass(
         of_layer.all_reduce()
         if of_layer.rows != rows:
             raise ValueError(
-                f"The training data have {rows} rows, and {int(of_layer.rows)} in a second pass. "
-                "Pass data that can be iterated twice."
+                f"The training data have {rows} rows, but {int(of_layer.rows)} rows in a second "
+                "pass. Use data that can be iterated twice."
             )
 
 
@@ -139,7 +130,7 @@ def _add(group: Sequence[ClassSums | Products], batch: FeatureBatch, sign: int =
         of_layer.add(x.center, batch.labels, sign)
 
 
-def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Tensor, " rows"]:
+def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> PerRow:
     """Return the excess of each half of the rows, with scores fitted to the other half."""
     if len(batch.labels) < 2:
         radius.fit_scores(batch.features)
@@ -153,16 +144,13 @@ def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Te
 
 
 def choose_scale(
-    batch: FeatureBatch,
-    excess: Float[Tensor, " rows"],
-    evaluate: Evaluate,
-    largest: float = math.inf,
+    batch: FeatureBatch, excess: PerRow, evaluate: Evaluate, largest: float = math.inf
 ) -> float:
     """Return the largest of :data:`SCALES` that hardly changes the quality of predictions.
 
     The search ends before the first scale whose quality differs from that of scale 0 by more than
-    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`. The smallest scale is
-    always allowed.
+    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`.
+    At least the first scale is returned.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
     min_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
@@ -177,7 +165,7 @@ def choose_scale(
     return [SCALES[0], *takewhile(is_allowed, candidates)][-1]
 
 
-def stratified_mask(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
+def stratified_mask(labels: Labels, parts: int) -> Bool[Tensor, " rows"]:
     """Return a mask of one of ``parts`` random parts of each class; the seed is fixed."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = shuffled.to(labels.device)
@@ -202,7 +190,7 @@ class Agreement:
     def __init__(self, num_classes: int) -> None:
         self.counts = torch.zeros(3, num_classes, dtype=torch.long)
 
-    def add(self, labels: Int[Tensor, " rows"], predicted: Int[Tensor, " rows"]) -> None:
+    def add(self, labels: Labels, predicted: Labels) -> None:
         """Count the rows of a batch."""
         self.counts = self.counts.to(labels.device)
         for row, classes in enumerate((labels, predicted, labels[labels == predicted])):

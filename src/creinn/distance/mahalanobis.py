@@ -21,23 +21,21 @@ import functools
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from creinn.distance.class_statistics import ClassSums, Products, products_of_means
+from creinn.distance.class_statistics import ClassSums, Labels, Products, products_of_means
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
 
-MAX_RANK = 256
-"""The default number of directions with their own variance."""
-
+MAX_RANK = 256  # the default number of directions with their own variance
 _MIN_SHRINKAGE = 1e-6
 
 
 class Distance(torch.nn.Module):
     """Squared Mahalanobis distance to the nearest class, and relative distance.
 
-    At most ``rank`` directions have their own variance. The buffers are empty before the fit.
+    At most ``rank`` directions have their own variance. All buffers are empty before the fit.
 
     Example:
         >>> distance = Distance(num_classes=2)  # the means are 0 and 8, the variance is 1
@@ -46,14 +44,14 @@ class Distance(torch.nn.Module):
         (tensor([1., 9.]), tensor([0.4706, 6.1176]))
     """
 
-    origin: Tensor  # (D,), the mean of all features
-    directions: Tensor  # (D, R), orthonormal columns
-    deviations: Tensor  # (R,), the standard deviations along the directions
-    rest: Tensor  # (), the standard deviation in all other directions; unused if R = D
-    means: Tensor  # (K, W), the whitened class means
-    axes: Tensor  # (W, J), orthonormal columns that span the class means
-    shares: Tensor  # (J,), the share of the variance within the classes along the axes
-    coordinates: Tensor  # (K, J), the class means along the axes
+    origin: Tensor  # the mean of all features, with shape (D,)
+    directions: Tensor  # orthonormal columns (D, R)
+    deviations: Tensor  # the standard deviations (R,) along the directions
+    rest: Tensor  # the standard deviation in the other directions
+    means: Tensor  # the whitened class means (K, W)
+    axes: Tensor  # orthonormal columns (W, J) that span the class means
+    shares: Tensor  # the shares (J,) of the variance within the classes
+    coordinates: Tensor  # the class means (K, J) along the axes
 
     def __init__(self, num_classes: int, rank: int = MAX_RANK) -> None:
         super().__init__()
@@ -64,7 +62,7 @@ class Distance(torch.nn.Module):
     def forward(self, features: Interval | Float[Tensor, "rows features"]) -> tuple[Tensor, Tensor]:
         r"""Return the squared distance and the relative distance of each row.
 
-        The results for an interval are upper bounds. With the whitened center :math:`c` and radius
+        For an interval, the results are upper bounds. With the whitened center :math:`c` and radius
         :math:`r`, and the mean :math:`m` that is nearest to :math:`c`, the first bound is
         :math:`\sum_i (|c_i - m_i| + r_i)^2`. The second bound is a sum of convex functions of
         :math:`u_j`, each with its maximum at an end of its interval.
@@ -134,19 +132,14 @@ class Distance(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def nearest_of(
-    means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]
-) -> Int[Tensor, " rows"]:
+def nearest_of(means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]) -> Labels:
     """Return the index of the nearest mean, in float64 because squares cancel in float32."""
     wide = widen(means)
     return torch.addmm(wide.square().sum(1), widen(u), wide.mT, beta=-0.5).argmax(1)
 
 
 def _nonzero_covariance(sums: ClassSums, products: Products) -> tuple[Tensor, float]:
-    """Return the first covariance above rounding errors, and its shrinkage.
-
-    This is that within the classes, that of the class means, or the identity.
-    """
+    """Return the first covariance above the rounding error, or the identity, and its shrinkage."""
     noise = sums.mean_square * sums.resolution**2
     for candidate in (products, products_of_means(sums)):
         covariance, shrinkage = candidate.ledoit_wolf()

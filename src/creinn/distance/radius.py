@@ -13,8 +13,8 @@ distance of the features divided by their norm (:mod:`creinn.distance.mahalanobi
 
 The near term :math:`n` detects unknown classes, whose features have other directions. The far term
 :math:`f` detects other kinds of data, mostly at the first layers. Because of the fourth power, the
-radius is small for usual data. Far from the data, the credal set is the whole simplex. For
-intervals of features, all terms and the radius are upper bounds.
+radius is small for usual data. Far from the data, the credal set is the whole simplex. If
+the features are intervals, the radius is an upper bound.
 """
 
 import math
@@ -32,25 +32,21 @@ from creinn.distance.mahalanobis import Distance
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
 
-Features: TypeAlias = Sequence[Interval | Tensor]
-"""Features ``(N, D)`` of each feature layer."""
+Features: TypeAlias = Sequence[Interval | Tensor]  # features (N, D) of each feature layer
+PerRow = Float[Tensor, " rows"]
+Terms = Float[Tensor, "rows terms"]
 
-VACUOUS = 20.0
-"""If a radius exceeds the range of the logits by this number, the set is the whole simplex."""
+VACUOUS = 20.0  # if a radius exceeds the range of the logits by 20, the set is the whole simplex
 NUM_NEAR_LAYERS = 2
-"""Number of layers of the near term."""
-FAR_WEIGHT = 0.7
-"""Weight of the far term. Larger weights favor other kinds of data over unknown classes."""
+FAR_WEIGHT = 0.7  # larger weights favor other kinds of data over unknown classes
 POWER = 4
-"""Exponent of the radius."""
-MAX_SCORE = 1e6
-"""Largest score. For larger scores, the radius is as large as possible."""
+MAX_SCORE = 1e6  # for larger scores, the radius is as large as possible
 _UPPER_QUANTILE = 0.84  # one standard deviation above the median of a normal distribution
 _MIN_SPREAD = 1e-3  # relative to the median, because constant data differ by rounding
 
 
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
-    r"""Divide the features of each row by their norm; zero vectors remain zero.
+    r"""Divide the features of each row by their norm, if it is not zero.
 
     The result of an interval contains those of all members. The component :math:`f_i / \|f\|` is
     bounded by the bounds of :math:`f_i` divided by those of the norm, and by 1.
@@ -74,15 +70,13 @@ def with_directions(features: Features) -> tuple[Interval, ...]:
     return *map(as_interval, features), *map(unit_directions, features[-NUM_NEAR_LAYERS:])
 
 
-def stack_terms(
-    distances: Sequence[tuple[Tensor, Tensor]], layers: int
-) -> Float[Tensor, "rows terms"]:
+def stack_terms(distances: Sequence[tuple[Tensor, Tensor]], layers: int) -> Terms:
     """Stack the squared distances of layers, then both distances of the directions."""
     squared = [squared for squared, _ in distances[:layers]]
     return torch.stack([*squared, *chain(*distances[layers:])], 1)
 
 
-def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
+def add_radius(logits: Interval, radius: PerRow) -> Interval:
     """Add a radius per row to logits ``(N, K)``.
 
     The radius is limited to the range of the logits of the row, plus :data:`VACUOUS` and a bound of
@@ -102,10 +96,10 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
 class DistanceRadius(torch.nn.Module):
     """Radius per row from the features of several layers."""
 
-    distances: Any  # a ModuleList with one Distance for each result of with_directions
-    medians: Tensor  # (terms,), on held-out data
-    spreads: Tensor  # (terms,), from the median to the upper quantile
-    sums: Tensor  # (3, 2), medians and spreads of the near term, the far term and their sum
+    distances: Any  # a list with one Distance for each result of with_directions
+    medians: Tensor  # of the terms of held-out data
+    spreads: Tensor  # the differences between the median and the upper quantile
+    sums: Tensor  # (3, 2), the medians and the spreads of the near term, the far term and their sum
     scale: Tensor
     fitted: Tensor
 
@@ -141,7 +135,7 @@ class DistanceRadius(torch.nn.Module):
         self.sums[1] = torch.stack(_median_and_spread(far))
         self.sums[2] = torch.stack(_median_and_spread(self._weighted_sum(near, far)))
 
-    def excess(self, features: Features) -> Float[Tensor, " rows"]:
+    def excess(self, features: Features) -> PerRow:
         """Return the radius divided by the scale, or the largest number on overflow."""
         median, spread = self.sums[2]
         weighted = self._weighted_sum(*self._near_and_far(self._terms(features)))
@@ -153,7 +147,7 @@ class DistanceRadius(torch.nn.Module):
         """Return radii ``(N,)``."""
         return self.scale * self.excess(features)
 
-    def _terms(self, features: Features) -> Float[Tensor, "rows terms"]:
+    def _terms(self, features: Features) -> Terms:
         pairs = zip(self.distances, with_directions(features), strict=True)
         distances = [distance(x) for distance, x in pairs]
         return at_least_single(stack_terms(distances, len(features)))
