@@ -30,7 +30,7 @@ class _CacheEntry(NamedTuple):
     tensors: list[Any]  # weak references, because the identities of live tensors are unique
     compiled: Module | None  # None: the model cannot be compiled
 
-    def is_valid(self, current: list[Any]) -> bool:
+    def is_valid(self, current: list[Any] | None) -> bool:
         is_alive = all(tensor() is not None for tensor in self.tensors)
         return is_alive and self.fingerprint == current
 
@@ -58,9 +58,10 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
     return entry.compiled
 
 
-def has_entry(model: Module) -> bool:
-    """Return whether the cache contains an entry, which can be out of date."""
-    return model in _ENTRIES
+def is_compiled(model: Module) -> bool:
+    """Return whether the cache contains the compiled form of the current model."""
+    entry = _ENTRIES.get(model)
+    return entry is not None and entry.compiled is not None and entry.is_valid(fingerprint(model))
 
 
 def invalidate(model: Module) -> None:

@@ -87,11 +87,6 @@ def prediction_quality(batch: FeatureBatch, radius: Tensor, mode: Mode) -> Quali
     )
 
 
-def _compile(model: Any, x: Inputs) -> torch.nn.Module | None:
-    model.check_fitted()
-    return creinn.compile_for_predict(model, x)
-
-
 class CredalClassifier(Classifier):
     """Base class of :class:`CreINN` and :class:`Ensemble`."""
 
@@ -118,7 +113,7 @@ class CredalClassifier(Classifier):
         Raises:
             RuntimeError: If a distance is not fitted to the current network.
         """
-        if not compile_cache.has_entry(self):  # otherwise _compile checks it after changes
+        if not compile_cache.is_compiled(self):  # which is only the case for fitted models
             self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
@@ -154,7 +149,7 @@ class CredalClassifier(Classifier):
     def _forward_fast(self, x: Inputs) -> CredalSet:
         if not self.uses_compile_cache:
             compile_cache.invalidate(self)
-        elif compiled := compile_cache.compiled_form(self, x, _compile):
+        elif compiled := compile_cache.compiled_form(self, x, creinn.compile_for_predict):
             return compiled(x)
         return cast(CredalSet, super()._forward_fast(x))
 

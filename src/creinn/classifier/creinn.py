@@ -71,8 +71,8 @@ class CreINN(CredalClassifier):
             ordinary network, this is CreINN-D, the recommended form.
         loss: ``"intersection"`` for the cross-entropy of the paper, or ``"bounds"``; see
             :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules that compute the features. The deepest is the last. The
-            default is selected by :mod:`creinn.distance.feature_layers`.
+        feature_layers: The paths of the modules that compute the features. The deepest is the last.
+            The default is selected by :mod:`creinn.distance.feature_layers`.
         logits_layer: The path of the module that computes the logits, for networks that return more
             than logits or end in a softmax.
 
@@ -151,8 +151,9 @@ class CreINN(CredalClassifier):
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of :meth:`from_options` after the network."""
-        changed = {"loss": self._loss, "temperature": self.temperature.is_on}
-        return super().options() | changed
+        names = ("mode", "num_logits", "logit_norm", "distance", "feature_layers", "logits_layer")
+        options = {name: getattr(self, name) for name in names}
+        return {**options, "loss": self._loss, "temperature": self.temperature.is_on}
 
     @property
     def mode(self) -> Mode:
