@@ -154,7 +154,7 @@ def by_an_option(model):
 
 
 def by_a_layer(model):
-    model.network[2] = inn.GELU()
+    model.network[2] = inn.GELU().eval()
 
 
 def by_a_known_layer(model):

@@ -11,7 +11,7 @@ import creinn
 from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.baselines import SNN, DeepEnsemble
-from creinn.classifier.network_checks import check_logits
+from creinn.classifier.network import check_logits
 
 Y = torch.arange(60) % 3
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) + Y.unsqueeze(1)
@@ -159,22 +159,10 @@ def test_custom_networks_end_to_end(name, tmp_path):
 
 
 REFUSED = {
-    "returns its state": (
-        lambda: Tokens(True),
-        IDS,
-        r"tuple: \[0\] torch.float32",
-    ),
-    "returns a dict": (
-        lambda: Ending(lambda y: {"logits": y}),
-        X,
-        r"dict: \['logits'\]",
-    ),
+    "returns its state": (lambda: Tokens(True), IDS, r"tuple: \[0\] torch.float32"),
+    "returns a dict": (lambda: Ending(lambda y: {"logits": y}), X, r"dict: \['logits'\]"),
     "auxiliary head": (Auxiliary, X, r"tuple"),
-    "head defined first": (
-        HeadFirst,
-        X,
-        r"first, fc",
-    ),
+    "head defined first": (HeadFirst, X, r"first, fc"),
     "sequence": (
         lambda: Ending(lambda y: y.unsqueeze(1)),
         X,
@@ -190,16 +178,8 @@ REFUSED = {
         IMAGES.byte(),
         r"cannot be run on inputs of torch.uint8 of .*Dataset\.scaled\(\)",
     ),
-    "two arguments": (
-        lambda: nn.Bilinear(4, 7, 3),
-        (X, X),
-        r"input2",
-    ),
-    "rows differ": (
-        Normed,
-        {"a": X, "b": IDS[:7]},
-        r"\['b'\] has 7",
-    ),
+    "two arguments": (lambda: nn.Bilinear(4, 7, 3), (X, X), r"input2"),
+    "rows differ": (Normed, {"a": X, "b": IDS[:7]}, r"\['b'\] has 7"),
 }
 
 
@@ -272,10 +252,7 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_probabilities_as_logits_raise(name, kind):
     end, logits = ENDS[name]
-    model, message = (
-        kind(Ending(end, logits)),
-        rf"Ending ends in a {name}",
-    )
+    model, message = (kind(Ending(end, logits)), rf"Ending ends in a {name}")
     with pytest.raises(ValueError, match=message):
         fit(model, (X, Y.clamp_max(1)), config=ONCE)
     if isinstance(model, CreINN):

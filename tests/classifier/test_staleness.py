@@ -204,6 +204,14 @@ def test_stale_distance_raises(kind, change, part):
     assert len(model.predict(x)) == 300
 
 
+def test_stale_distance_raises_before_iteration():
+    model, x = fitted("ordinary"), blobs(10)[0]
+    model.predict(x)
+    load_others(model)
+    with pytest.raises(RuntimeError, match="weights"):
+        model.predict_batches(x)
+
+
 def test_mode_change_makes_distance_stale():
     model = fitted("interval")
     model.mode = "sound"

@@ -13,12 +13,7 @@ from transformers import (
 
 from creinn import CreINN, TrainConfig, export, fit, load
 
-SIZES = {
-    "hidden_size": 8,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "num_labels": 3,
-}
+SIZES = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "num_labels": 3}
 Y = torch.arange(60) % 3
 
 
@@ -51,8 +46,7 @@ def rows(x, start, stop):
 
 @pytest.mark.filterwarnings("ignore:The architecture of the model is not saved")
 @pytest.mark.parametrize(
-    ("network", "inputs", "blocks"),
-    [(bert, tokens, "bert.encoder.layer.0"), (vit, images, "vit.")],
+    ("network", "inputs", "blocks"), [(bert, tokens, "bert.encoder.layer.0"), (vit, images, "vit.")]
 )
 def test_fit_predict_save_and_load(tmp_path, network, inputs, blocks):
     x = inputs()

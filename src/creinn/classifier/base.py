@@ -5,10 +5,11 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 import creinn
 from creinn.classifier.compile_cache import LOCK
@@ -24,39 +25,38 @@ from creinn.classifier.inputs import (
     rows_not_finite,
     to_device,
 )
-from creinn.classifier.network_checks import check_network, is_single_row
+from creinn.classifier.network import check_network, is_single_row
 
 Inputs: TypeAlias = Any
-"""A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors."""
+"""A tensor or an :class:`Interval`, a dict or tuple of tensors, or batches of these."""
 
-Labelled: TypeAlias = Iterable[tuple[Inputs, Tensor]]
-"""Batches of inputs and classes."""
+Labelled: TypeAlias = Iterable[tuple[Inputs, Tensor]]  # batches
 
 Missing = Literal["refuse", "vacuous"]
 
 
 class Prediction(Protocol):
-    """Prediction for a batch of rows; a :class:`creinn.CredalSet` for credal classifiers."""
+    """Prediction for ``N`` rows; a :class:`creinn.CredalSet` for credal classifiers."""
 
     @property
     def label(self) -> Tensor:
-        """Predicted class of each row."""
+        """Predicted classes."""
 
     @property
     def probabilities(self) -> Tensor:
-        """Probabilities of the classes, of shape ``(N, K)``."""
+        """Probabilities of the classes ``(N, K)``."""
 
     @property
     def total(self) -> Tensor:
-        """Total uncertainty of each row."""
+        """Total uncertainty."""
 
     @property
     def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty of each row."""
+        """Aleatoric uncertainty."""
 
     @property
     def epistemic(self) -> Tensor:
-        """Epistemic uncertainty of each row."""
+        """Epistemic uncertainty."""
 
     def __len__(self) -> int: ...
 
@@ -67,50 +67,39 @@ class Prediction(Protocol):
         """Concatenate the predictions for several batches."""
 
 
-class Classifier(torch.nn.Module):
-    """Base class of all classifiers.
-
-    A call returns a prediction of type :attr:`prediction_type`.
-    """
+class Classifier(Module):
+    """Base class of all classifiers; a call returns a :attr:`prediction_type`."""
 
     prediction_type: type[Prediction]
     num_classes: int
     class_names: Sequence[str | int] | None = None
-    """Names of the classes, in order, which :func:`creinn.save` saves."""
+    """Names of the classes, which :func:`creinn.save` saves."""
     preprocessing: Any = None
-    """Description of the preprocessing as JSON, which :func:`creinn.save` saves."""
-    network: Any  # of all classifiers other than ensembles
+    """Preprocessing as JSON, which :func:`creinn.save` saves."""
+    network: Any  # not of ensembles
     members: Any  # of ensembles
     num_logits: int
     is_checked = False  # whether check_network has succeeded
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the training loss, averaged over the batch.
-
-        The weights belong to classes, with shape ``(K,)``, or to rows, with shape ``(N, 1)``.
-        """
+        """Return the mean loss; the shape of the weights is ``(K,)`` or ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction, or logits, and the loss of a batch in training."""
+        """Return the prediction or the logits of a training batch, and the loss."""
         prediction = self(x)
         return prediction, self.loss(prediction, target, weight)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Prepare the training; the batches are in the order of the rows."""
+        """Prepare the training; ``data`` are in the order of the rows."""
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit what depends on the trained network.
-
-        Each process has a part of the training data and of the validation data ``held_out``.
-        """
+        """Fit what depends on the trained network to the rows of this process."""
 
     def after_step(self) -> None:
-        """Restore constraints on parameters after a step of the optimizer."""
+        """Restore the constraints on parameters after an optimizer step."""
 
-    def predict(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
-    ) -> Prediction:
+    def predict(self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse") -> Prediction:
         """Return the concatenated predictions of :meth:`predict_batches`.
 
         Raises:
@@ -119,28 +108,28 @@ class Classifier(torch.nn.Module):
         parts = list(self.predict_batches(x, batch_size, missing))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
-        return self.prediction_type.concatenate(parts)
+        return parts[0] if len(parts) == 1 else self.prediction_type.concatenate(parts)
 
     def predict_batches(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+        self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[Prediction]:
         """Yield the predictions of successive batches, in eval mode and without gradients.
 
-        Several threads may predict with one model at the same time. The mode of the model is not
-        changed: in training mode, a copy in eval mode is used, which shares the weights.
+        Several threads can use the same model. If it is in training mode, a copy in eval mode is
+        used, which shares the weights.
 
         Args:
             x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
-                of these; a ``Dataset``; or batches such as a DataLoader. If items or batches are
-                tuples or lists, their first entries are the inputs.
+                of these; a ``Dataset``; or batches such as a DataLoader. Of items or batches that
+                are tuples or lists, the first entries are used.
             batch_size: The number of rows per batch, unless ``x`` contains batches.
-            missing: ``"refuse"`` raises an error for rows with NaN or infinite numbers.
-                ``"vacuous"`` predicts the set of all distributions; it needs a credal classifier.
+            missing: For rows with NaN or infinite numbers, ``"refuse"`` raises an error, and
+                ``"vacuous"`` predicts all distributions with a credal classifier.
 
         Raises:
             TypeError: If ``x`` has another type.
-            ValueError: If a row has missing values, the network does not return logits, or ``x``
-                has no batch dimension.
+            ValueError: If a row has missing values, ``x`` has no batch dimension, or the network
+                does not return logits.
 
         Example:
             >>> from creinn.baselines import SNN
@@ -150,8 +139,7 @@ class Classifier(torch.nn.Module):
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-        if missing not in ("refuse", "vacuous"):
-            raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
+        check_choice("missing", missing, Missing)
         return self._predict_batches(batches(x, batch_size), missing)
 
     def predict_labelled(
@@ -159,10 +147,8 @@ class Classifier(torch.nn.Module):
     ) -> tuple[Any, Tensor]:
         """Return the predictions of labelled rows and their classes, in the same order.
 
-        Args:
-            data: A pair of inputs and classes, a ``Dataset`` of pairs, or batches of pairs.
-            batch_size: See :meth:`predict_batches`.
-            missing: See :meth:`predict_batches`.
+        The data are a pair of inputs and classes, a ``Dataset`` of pairs, or batches of pairs. The
+        other arguments are those of :meth:`predict_batches`.
 
         Raises:
             TypeError: If the type of the data is not supported, or if the classes are not integers.
@@ -171,27 +157,27 @@ class Classifier(torch.nn.Module):
         Example:
             >>> from creinn.evaluation import summary
             >>> from creinn.baselines import SNN
-            >>> rows = [(torch.zeros(2), 0), (torch.ones(2), 1)]
-            >>> loader = torch.utils.data.DataLoader(rows, batch_size=2)
-            >>> model = SNN(torch.nn.Linear(2, 3))
-            >>> list(summary.quality(*model.predict_labelled(loader)))
+            >>> model, labels = SNN(torch.nn.Linear(2, 3)), torch.tensor([0, 1])
+            >>> list(summary.quality(*model.predict_labelled((torch.zeros(2, 2), labels))))
             ['accuracy', 'log_loss', 'brier', 'expected_calibration_error']
         """
-        return self._predict_with_labels(
-            data, batch_size, missing, lambda y: as_classes(y, self.num_classes, "the data")
-        )
+
+        def classes(y: Any) -> Tensor:
+            return as_classes(y, self.num_classes, "the data")
+
+        return self._predict_with_labels(data, batch_size, missing, classes)
 
     def _predict_with_labels(
         self, data: Any, batch_size: int, missing: Missing, convert: Callable[[Any], Tensor]
     ) -> tuple[Any, Tensor]:
-        """Return the predictions and the converted labels of labelled rows."""
         labels: list[Tensor] = []
 
         def inputs() -> Iterator[tuple[Inputs]]:
             for x, y in labelled_batches(data, batch_size, "the data"):
-                labels.append(convert(y))
-                if (rows := count_rows(x)) != len(labels[-1]):
-                    raise ValueError(f"A batch has {rows} inputs but {len(labels[-1])} labels.")
+                y, rows = convert(y), count_rows(x)
+                if rows != len(y):
+                    raise ValueError(f"The batch has {rows} inputs but {len(y)} labels.")
+                labels.append(y)
                 yield (x,)
 
         prediction = self.predict(inputs(), batch_size, missing)
@@ -206,7 +192,7 @@ class Classifier(torch.nn.Module):
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
         """Predict a batch; ``first`` is the number of its first row."""
-        like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
+        like = next(p for p in self.parameters() if p.is_floating_point())
         with torch.no_grad():
             batch = to_device(batch, like.device, like.dtype)
             if not (found := find_not_finite(batch, first=first)):
@@ -224,7 +210,7 @@ class Classifier(torch.nn.Module):
             if len(prediction) != count_rows(x):
                 raise ValueError(
                     f"The network returns {len(prediction)} rows of logits for {count_rows(x)} "
-                    "rows of inputs. It should return one row of logits for each."
+                    "rows of inputs, which should be equal."
                 )
         except (RuntimeError, ValueError, IndexError) as error:
             self._explain(x, error)
@@ -232,43 +218,44 @@ class Classifier(torch.nn.Module):
         return prediction
 
     def _forward_fast(self, x: Inputs) -> Prediction:
-        """Predict in eval mode; the mode of the model is not changed."""
+        """Predict in eval mode, without a change of the mode."""
         return in_eval_mode(self)(x)
 
     def _explain(self, x: Inputs, error: Exception) -> None:
         """Raise a ``ValueError`` if invalid inputs are the cause of an error."""
         for part in self._with_networks():
-            network, logits_layer = in_eval_mode(part.network), getattr(part, "logits_layer", None)
+            network = in_eval_mode(part.network)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
-                    f"Expected inputs of shape (N, ...), found {describe(x)}, a single row without "
-                    "a batch dimension. Pass x[None], or value[None] for each value of a dict."
+                    f"Expected inputs with shape (N, ...), got a single row: {describe(x)}. Use "
+                    "x[None], or value[None] for all values of a dict."
                 ) from error
             if not isinstance(error, ValueError):
-                check_network(network, x, part.num_logits, (), logits_layer)
+                part._check_network(network, x)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
-            f"missing='vacuous' needs a credal model, but {type(self).__name__} predicts single "
-            "distributions. Impute or drop rows with NaN or infinite numbers."
+            f"missing='vacuous' needs a credal model, found {type(self).__name__}. Impute or drop "
+            "rows with NaN or infinite numbers."
         )
 
     def check_network(self, x: Inputs) -> None:
         """Raise a ``ValueError`` if a network does not return logits; the check runs once."""
-        for part in self._with_networks():
-            if not part.is_checked:
-                with LOCK, torch.inference_mode(False), torch.enable_grad():
-                    if not part.is_checked:
-                        part._check_network(in_eval_mode(part.network), first_rows(x))
-                        part.is_checked = True
+        if all(part.is_checked for part in members_of(self)):
+            return
+        with LOCK, torch.inference_mode(False), torch.enable_grad():
+            for part in self._with_networks():
+                if not part.is_checked:
+                    part._check_network(in_eval_mode(part.network), first_rows(x))
+                    part.is_checked = True
 
-    def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
+    def _check_network(self, network: Module, x: Inputs) -> None:
         """Check :attr:`network`, or a copy of it in eval mode."""
         check_network(network, x, self.num_logits)
 
     def _take_mode_of_members(self) -> None:
         """Put a new ensemble into eval mode if all members are in eval mode."""
-        if not any(is_training(member) for member in self.members):
+        if not any(map(is_training, self.members)):
             self.eval()
 
     def _with_networks(self) -> "list[Classifier]":
@@ -276,13 +263,13 @@ class Classifier(torch.nn.Module):
         return [part for part in parts if hasattr(part, "network")]
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor after the network or the members, by name."""
+        """Return the arguments of the constructor after the first one."""
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_options(cls, content: Any, **options: Any) -> Any:
-        """Build a classifier from its network or members and from :meth:`options`."""
+        """Build a classifier from its network or members and :meth:`options`."""
         return cls(content, **options)
 
     def save(
@@ -291,7 +278,7 @@ class Classifier(torch.nn.Module):
         classes: Sequence[str | int] | None = None,
         **about: Any,
     ) -> None:
-        """Save the model to a directory; see :func:`creinn.save` and :func:`creinn.load`."""
+        """Save the model to a directory; see :func:`creinn.save`."""
         creinn.save(self, directory, classes, **about)
 
 
@@ -300,24 +287,19 @@ def common_classes(members: Sequence[Classifier]) -> int:
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
-        raise ValueError(
-            f"An ensemble needs at least one member and one number of classes, but {found}."
-        )
+        raise ValueError(f"An ensemble needs members with one number of classes, but {found}.")
     return counts.pop()
 
 
-def is_training(module: torch.nn.Module) -> bool:
-    """Return whether a module or one of its submodules is in training mode."""
+def is_training(module: Module) -> bool:
+    """Return whether a part of the module is in training mode."""
     return any(part.training for part in module.modules())
 
 
-def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a module that is in eval mode, otherwise a copy of it in eval mode.
+def in_eval_mode(module: Module) -> Module:
+    """Return a module if it is in eval mode, or else a copy in eval mode, or raise an error.
 
     The copy shares parameters, buffers and hooks, so that other threads can use the module.
-
-    Raises:
-        RuntimeError: If the copy cannot be made.
     """
     if not is_training(module):
         return module
@@ -327,25 +309,23 @@ def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
             duplicate = copy.deepcopy(module, shared)
         except Exception as error:
             raise RuntimeError(
-                f"{type(module).__name__} is in training mode, and a prediction needs a copy of it "
-                f"in eval mode, but it cannot be copied: {error}. Call model.eval() first."
+                f"{type(module).__name__} is in training mode and cannot be copied: {error}. Call "
+                "model.eval() before predictions."
             ) from error
     return duplicate.eval()
 
 
-def _shared(part: torch.nn.Module) -> list[Any]:
-    """Return the tensors and hooks of a module."""
+def _shared(part: Module) -> list[Any]:
     named = (part._parameters, part._buffers, part._forward_hooks, part._forward_pre_hooks)
     others = (value for value in vars(part).values() if isinstance(value, Tensor))
     return [*(value for group in named for value in group.values()), *others]
 
 
 @contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Put a module into eval mode, and restore the modes afterwards; not safe for threads."""
+def evaluating(module: Module) -> Iterator[None]:
+    """Put a module into eval mode, and restore the modes; not safe for threads."""
     training = [part for part in module.modules() if part.training]
-    if training:
-        module.eval()
+    module.eval()
     try:
         yield
     finally:
@@ -354,10 +334,17 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 
 def members_of(model: Any) -> list[Any]:
-    """Return the members of an ensemble, or a list of the model."""
+    """Return the members of an ensemble, or the model in a list."""
     return list(getattr(model, "members", [model]))
 
 
 def takes_intervals(model: Any) -> bool:
     """Return whether the inputs of a model can be intervals."""
     return all(getattr(member, "is_interval", False) for member in members_of(model))
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Raise a ``ValueError`` if a value is not among names, or not in a ``Literal`` type."""
+    names = get_args(choices) or choices
+    if value not in names:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, names))}, got {value!r}.")

@@ -1,4 +1,4 @@
-"""Calibrations that a model saves with its weights.
+"""Calibrations that are saved with the weights of a model.
 
 The mathematics is in :mod:`creinn.credal.conformal`, :mod:`creinn.credal.margin` and
 :mod:`creinn.credal.abstention`.
@@ -6,13 +6,13 @@ The mathematics is in :mod:`creinn.credal.conformal`, :mod:`creinn.credal.margin
 
 import json
 import warnings
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from creinn.classifier.base import check_choice
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import as_classes
 from creinn.credal.abstention import MEASURES, Abstention, fit_abstention
@@ -34,10 +34,7 @@ _NAME = "the calibration data"
 
 
 class Calibration(torch.nn.Module):
-    """Conformal calibration and limits for abstention of a model.
-
-    They are saved as JSON in the ``state_dict``, so that a cast of the model does not change them.
-    """
+    """Conformal calibration and limits for abstention, saved as JSON in the ``state_dict``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,20 +48,14 @@ class Calibration(torch.nn.Module):
         return self.conformal is not None or self.abstention is not None
 
     def reset(self) -> None:
-        """Remove the calibrations."""
+        """Remove both calibrations."""
         self.conformal = self.abstention = None
         self.fitted_on.parts = {}
 
     def update(
         self, conformal: Conformal | None, abstention: Abstention | None, now: dict[str, int]
     ) -> None:
-        """Replace the calibrations that are given, and remove others that are stale.
-
-        Args:
-            conformal: The new conformal calibration.
-            abstention: The new limits.
-            now: The hashes of the parts of the model.
-        """
+        """Replace the given calibrations and remove stale ones; ``now`` are the part hashes."""
         if self.fitted_on.changes(now):
             self.reset()
         self.conformal = conformal or self.conformal
@@ -103,54 +94,49 @@ def fit_conformal(
     random: bool = False,
 ) -> Conformal:
     """Compute the scores of predictions; see :meth:`CredalClassifier.calibrate`."""
-    labels = torch.as_tensor(labels)
+    labels, lower, usual = torch.as_tensor(labels), prediction.lower, 0.0
     if labels.is_floating_point():
-        score = _check_choice("deviation" if score is None else score, UNITS)
-        labels = _as_distributions(labels, prediction)
-        scores, usual = margin_score(prediction.lower, prediction.upper, labels, score), 0.0
+        score = "deviation" if score is None else score
+        check_choice("score", score, UNITS)
+        if labels.shape != lower.shape:
+            raise ValueError(
+                f"Labels must be classes (N,) or distributions {tuple(lower.shape)}, got shape "
+                f"{tuple(labels.shape)}."
+            )
+        check_distributions(labels, "label")
+        scores = margin_score(lower, prediction.upper, labels.to(lower), score)
     else:
+        score = "lower" if score is None else score
+        check_choice("score", score, SCORES)
         labels = as_classes(labels, prediction.num_classes, _NAME, len(prediction))
-        score = _check_choice("lower" if score is None else score, SCORES)
-        scores, usual = _class_scores(prediction, labels, score, random)
+        part = torch.rand(len(prediction), 1, device=lower.device) if random else 1.0
+        own, usual = usual_mass(lower)
+        bounds = lower, prediction.upper, prediction.intersection
+        scores = class_scores(score, *bounds, part, own)
+        scores = scores.gather(1, labels.to(scores.device).unsqueeze(1)).squeeze(1)
     groups = _as_groups(by, labels, score)
-    check_enough(groups, check_share("coverage", coverage), by is not None)
-    return Conformal(
-        scores.cpu().double(),
-        groups,
-        score,
-        "class" if isinstance(by, str) else None if by is None else "groups",
-        coverage,
-        random,
-        usual,
-        torch.finfo(prediction.lower.dtype).eps,
-    )
+    _check_enough(groups, check_share("coverage", coverage), by is not None)
+    kind: Any = None if by is None else "class" if isinstance(by, str) else "groups"
+    resolution = torch.finfo(lower.dtype).eps
+    scores = scores.cpu().double()
+    return Conformal(scores, groups, score, kind, coverage, random, usual, resolution)
 
 
 @torch.no_grad()
 def fit_limits(
-    prediction: CredalSet,
-    labels: Any,
-    max_error: float,
-    confidence: float,
-    measure: str = "total",
-    groups: Any = None,
+    prediction: CredalSet, labels: Any, max_error: float, confidence: float, measure: str, by: Any
 ) -> Abstention:
     """Find the limits for abstention; see :meth:`CredalClassifier.calibrate`."""
     labels = as_classes(labels, prediction.num_classes, _NAME, len(prediction))
     is_error = prediction.label != labels.to(prediction.label.device)
     ranking = prediction.ranking(measure)
+    groups = None if isinstance(by, str) else by
     return fit_abstention(ranking, is_error, max_error, confidence, measure, groups)
 
 
 def split_by(by: Any, coverage: float | None, max_error: float | None) -> tuple[Any, str]:
-    """Return ``"class"``, the groups or ``None``, and the uncertainty that ranks the rows.
-
-    Raises:
-        ValueError: If ``by`` has no meaning for what is calibrated.
-    """
-    if not isinstance(by, str):
-        return by, "total"
-    if by == "class" and (coverage is not None or max_error is None):
+    """Return ``"class"``, the groups or ``None``, and the uncertainty that ranks the rows."""
+    if not isinstance(by, str) or (by == "class" and (coverage is not None or max_error is None)):
         return by, "total"
     if by in MEASURES and max_error is not None:
         return None, by
@@ -160,45 +146,20 @@ def split_by(by: Any, coverage: float | None, max_error: float | None) -> tuple[
     )
 
 
-def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
-    """Raise a ``ValueError`` if there are too few rows; groups with too few rows get a warning."""
-    needed = rows_needed(coverage)
-    if not has_groups and conformal_rank(len(groups), coverage) > len(groups):
-        raise ValueError(
-            f"A coverage of {coverage:g} needs at least {needed} calibration rows, but there are "
-            f"{len(groups)}. Pass more rows, or a lower coverage."
-        )
-    counts = torch.bincount(groups).tolist() if has_groups else []
-    few = [
-        f"{group} ({count})"
-        for group, count in enumerate(counts)
-        if conformal_rank(count, coverage) > count
-    ]
-    if few:
-        warnings.warn(
-            f"A coverage of {coverage:g} needs at least {needed} calibration rows in each group. "
-            "The sets of groups with fewer rows contain all classes. These groups, with their "
-            f"numbers of rows, are {shorten_list(few)}.",
-            stacklevel=4,
-        )
-
-
-def _check_choice(score: str, names: Iterable[str]) -> str:
-    if score not in names:
-        raise ValueError(f"score must be one of {', '.join(map(repr, names))}; found {score!r}.")
-    return score
-
-
-def _class_scores(
-    prediction: CredalSet, labels: Tensor, score: str, random: bool
-) -> tuple[Tensor, float]:
-    """Return the scores of the classes of rows, and the usual mass."""
-    lower = prediction.lower
-    part = torch.rand(len(prediction), 1, device=lower.device) if random else 1.0
-    own, usual = usual_mass(lower)
-    bounds = lower, prediction.upper, prediction.intersection
-    scores = class_scores(score, *bounds, part, own)
-    return scores.gather(1, labels.to(scores.device).unsqueeze(1)).squeeze(1), usual
+def _check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
+    """Raise a ``ValueError`` if there are too few rows, or warn if some groups have too few."""
+    counts = enumerate(torch.bincount(groups, minlength=1).tolist())
+    few = [f"{group} ({n})" for group, n in counts if conformal_rank(n, coverage) > n]
+    if not few:
+        return
+    rule = f"A coverage of {coverage:g} needs at least {rows_needed(coverage)} calibration rows"
+    if not has_groups:
+        raise ValueError(f"{rule}, found {len(groups)}. Use more rows or a lower coverage.")
+    warnings.warn(
+        f"{rule} in each group. The sets of other groups contain all classes. These groups, with "
+        f"their numbers of rows, are {shorten_list(few)}.",
+        stacklevel=4,
+    )
 
 
 def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
@@ -208,15 +169,5 @@ def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
     if not isinstance(by, str):
         return check_groups(by, torch.Size([rows]))
     if score in UNITS:
-        raise ValueError("by='class' needs classes, but the labels are distributions.")
-    return labels.cpu().long()
-
-
-def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
-    if labels.shape != prediction.shape:
-        raise ValueError(
-            f"Labels must be classes (N,) or distributions {tuple(prediction.shape)}, but their "
-            f"shape is {tuple(labels.shape)}."
-        )
-    check_distributions(labels, "label")
-    return labels.to(prediction.lower)
+        raise ValueError("by='class' needs classes, got distributions.")
+    return labels.cpu()

@@ -2,63 +2,74 @@
 
 A compiled model is valid while the types of the layers, their options, and the identities and
 version counters of all parameters and buffers are unchanged. Writes through ``Tensor.data`` and
-changes of other Python objects are not detected, and need :func:`clear`. Copies, ``state_dict`` and
+changes of other Python objects are not detected; use :func:`clear`. Copies, ``state_dict`` and
 saved files do not contain the cache. Several threads may use it at the same time.
 """
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakIdRef
 
 LOCK = threading.RLock()
-"""Held while hooks are added or removed, and while a module is copied, checked or compiled."""
+"""Held while hooks change, and while a module is copied, checked or compiled."""
 
 _PLAIN = (bool, int, float, str, type(None))
+_INTERNAL = frozenset(vars(Module()))  # attributes that are not options of a layer
 
 
 class _CacheEntry(NamedTuple):
     fingerprint: Any
-    compiled: torch.nn.Module | None  # None: the model cannot be compiled
+    tensors: list[Any]  # weak references, because the identities of live tensors are unique
+    compiled: Module | None  # None: the model cannot be compiled
+
+    def is_valid(self, current: list[Any] | None) -> bool:
+        is_alive = all(tensor() is not None for tensor in self.tensors)
+        return is_alive and self.fingerprint == current
 
 
-_ENTRIES: WeakKeyDictionary[torch.nn.Module, _CacheEntry] = WeakKeyDictionary()
+_ENTRIES: WeakKeyDictionary[Module, _CacheEntry] = WeakKeyDictionary()
 
 
-def compiled_form(
-    model: torch.nn.Module, x: Any, build: Callable[[Any, Any], torch.nn.Module | None]
-) -> Any:
-    """Return the compiled form of a model in eval mode, or ``None`` if it has none.
+def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | None]) -> Any:
+    """Return the compiled form of a model, or ``None`` if it has none.
 
-    Models with hooks, with a ``forward`` that is set on an instance, or with tensors of inference
-    mode are not compiled. ``build(model, x)`` compiles, or returns ``None`` if it cannot.
+    The function ``build`` can return ``None``. It is not called if the model is in training mode,
+    or if it has hooks, a ``forward`` of an instance, or tensors of inference mode.
     """
-    if _is_customized(model):
+    current = fingerprint(model)
+    if current is None:
         invalidate(model)
         return None
-    current = fingerprint(model)
-    entry = _ENTRIES.get(model)
-    if entry is None or entry.fingerprint != current:
-        with LOCK:  # other threads wait for the compiled form
-            entry = _ENTRIES.get(model)
-            if entry is None or entry.fingerprint != current:
-                with torch.inference_mode(False), torch.no_grad():
-                    entry = _CacheEntry(current, build(model, x))
-                _ENTRIES[model] = entry
+    with LOCK:  # other threads wait for the compiled form
+        entry = _ENTRIES.get(model)
+        if entry is None or not entry.is_valid(current):
+            with torch.inference_mode(False), torch.no_grad():
+                compiled = build(model, x)
+            entry = _CacheEntry(current, list(map(weakref.ref, _tensors(model))), compiled)
+            _ENTRIES[model] = entry
     return entry.compiled
 
 
-def invalidate(model: torch.nn.Module) -> None:
+def is_compiled(model: Module) -> bool:
+    """Return whether the cache contains the compiled form of the current model."""
+    entry = _ENTRIES.get(model)
+    return entry is not None and entry.compiled is not None and entry.is_valid(fingerprint(model))
+
+
+def invalidate(model: Module) -> None:
     """Remove the compiled form of a model."""
     _ENTRIES.pop(model, None)
 
 
-def clear(model: torch.nn.Module) -> None:
+def clear(model: Module) -> None:
     """Remove the compiled forms of a model and of models that share a module with it."""
     parts = set(model.modules())
     with LOCK:
@@ -67,23 +78,35 @@ def clear(model: torch.nn.Module) -> None:
                 invalidate(other)
 
 
-def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return a value that changes if the rule of this file invalidates the compiled form."""
-    options = [
-        (name, value)
-        for part in module.modules()
-        for name, value in vars(part).items()
-        if _is_plain(value)
-    ]
-    return structure(module), versions(module), options
+def fingerprint(model: Module) -> list[Any] | None:
+    """Return the state that a compiled form depends on, or ``None`` if it must not be used."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return None
+    state: list[Any] = []
+    for part in model.modules():
+        options = vars(part)
+        if part.training or "forward" in options or part._compiled_call_impl or has_hooks(part):
+            return None
+        state += type(part), *part._modules
+        state += [
+            (name, value)
+            for name, value in options.items()
+            if name not in _INTERNAL and _is_plain(value)
+        ]
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None:
+                if tensor.is_inference():
+                    return None
+                state += id(tensor), tensor.data_ptr(), tensor._version
+    return state
 
 
-def structure(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return the ordered paths and types of the parts of a module."""
+def structure(module: Module) -> tuple[Any, ...]:
+    """Return the paths and the types of all modules."""
     return tuple((path, type(part)) for path, part in module.named_modules(remove_duplicate=False))
 
 
-def versions(module: torch.nn.Module) -> tuple[Any, ...]:
+def versions(module: Module) -> tuple[Any, ...]:
     """Return the identity, address and version counter of each parameter and buffer.
 
     Example:
@@ -99,40 +122,27 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
     )
 
 
-def has_versions(module: torch.nn.Module) -> bool:
-    """Return whether all tensors have version counters, unlike those of inference mode."""
+def has_versions(module: Module) -> bool:
+    """Return whether all tensors have version counters."""
     return not any(tensor.is_inference() for tensor in _tensors(module))
 
 
-def has_hooks(module: torch.nn.Module) -> bool:
-    """Return whether a module has forward hooks other than the ones that record calls."""
+def has_hooks(module: Module) -> bool:
+    """Return whether a module has forward hooks that do not record calls."""
+    if not (module._forward_hooks or module._forward_pre_hooks):
+        return False
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     return any(not hasattr(hook, "is_recorder") for hook in hooks)
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, _PLAIN)
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
-def _tensors(module: torch.nn.Module) -> list[Tensor]:
-    """Return the parameters and buffers, including buffers that are not saved."""
+def _tensors(module: Module) -> list[Tensor]:
     return [
         tensor
         for part in module.modules()
         for tensor in (*part._parameters.values(), *part._buffers.values())
         if tensor is not None
     ]
-
-
-def _is_customized(model: torch.nn.Module) -> bool:
-    """Return whether hooks, a replaced ``forward`` or missing counters prevent compilation."""
-    return (
-        bool(torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
-        or not has_versions(model)
-        or any(
-            has_hooks(part) or "forward" in vars(part) or part._compiled_call_impl is not None
-            for part in model.modules()
-        )
-    )

@@ -1,16 +1,23 @@
 """Base class of classifiers that predict credal sets, and ensembles of them."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
 
 import creinn
 from creinn.classifier import compile_cache
-from creinn.classifier.base import Classifier, Inputs, Missing, common_classes, is_training
+from creinn.classifier.base import (
+    Classifier,
+    Inputs,
+    Missing,
+    check_choice,
+    common_classes,
+    members_of,
+)
 from creinn.classifier.calibration import (
     DEFAULT_COVERAGE,
     Calibration,
@@ -40,42 +47,40 @@ def credal_set(
     """Compute the credal sets of interval logits.
 
     Args:
-        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. If they are
-            points, the sets are the ordinary softmax. Half precision is converted to float32.
+        logits: Logits ``(N, K)``; a single logit belongs to class 1 of two classes. Points give the
+            ordinary softmax. Half precision is converted to float32.
         mode: The mode of Interval SoftMax.
-        radius: The radius by distance ``(N,)``, which is added to the radius of all logits. The
-            label is the label of the logits.
-        training: If true, the bounds for logits that are not finite are NaN, so that training can
-            stop. Otherwise, the set is vacuous.
+        radius: Radii ``(N,)`` that are added to those of the logits, without a change of the label.
+        training: Whether logits that are not finite give NaN, to stop the training, or else a
+            vacuous set.
     """
+    is_binary, label = logits.shape[1] == 1, None
+    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
+    if logits.is_point:
+        scores = torch.cat((-lower, lower), 1) if is_binary else lower
+        label = scores.argmax(1)
     if radius is not None:
         wide = credal_set(add_radius(logits, radius), mode)
-        return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
-    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
-    label = None
+        return wide.with_label(credal_set(logits, mode).label if label is None else label)
     if logits.is_point:
-        scores = torch.cat((-lower, lower), 1) if logits.shape[1] == 1 else lower
-        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
-        bounds, label = (q, q), scores.argmax(1)
-    elif logits.shape[1] == 1:
+        q = scores.sigmoid() if is_binary else scores.softmax(1)
+        bounds = q, q
+    elif is_binary:
         bounds = one_logit_softmax(lower[:, 0], upper[:, 0])
     else:
         bounds = interval_softmax(lower, upper, "paper" if mode == "scaled" else mode)
     if not training:
         finite = (upper - lower < math.inf).all(1, keepdim=True)
         bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
-    return CredalSet._wrap(*bounds, label) if label is not None else CredalSet._trusted(*bounds)
+    return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
 
 
 def prediction_quality(batch: FeatureBatch, radius: Tensor, mode: Mode) -> Quality:
     """Return the quality of the predictions if a radius is added to the logits."""
     prediction = credal_set(batch.logits, mode, radius)
     correct = prediction.label == batch.labels
-    # with more than two classes, total also computes the lower entropy, which is slower
-    total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
-    assert isinstance(total, Tensor)
     return Quality(
-        area=auarc(total, correct),
+        area=auarc(prediction.ranking("total"), correct),
         loss=float(cross_entropy(prediction, batch.labels, check=False)),
         classes=float(prediction.classes().sum(-1).double().mean()),
         error_rate=float(1 - correct.double().mean()),
@@ -87,7 +92,7 @@ class CredalClassifier(Classifier):
 
     prediction_type = CredalSet
     uses_compile_cache = True
-    """Whether ``predict`` compiles the model; see :mod:`creinn.classifier.compile_cache`."""
+    """Whether ``predict`` uses :mod:`creinn.classifier.compile_cache`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,19 +101,20 @@ class CredalClassifier(Classifier):
     if TYPE_CHECKING:
 
         def predict(
-            self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+            self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
         ) -> CredalSet:
             """See :meth:`Classifier.predict`."""
 
     def predict_batches(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+        self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
-        """Yield the credal sets of successive batches; see :meth:`Classifier.predict_batches`.
+        """See :meth:`Classifier.predict_batches`.
 
         Raises:
             RuntimeError: If a distance is not fitted to the current network.
         """
-        self.check_fitted()
+        if not compile_cache.is_compiled(self):  # which is only the case for fitted models
+            self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def check_fitted(self) -> None:
@@ -116,8 +122,8 @@ class CredalClassifier(Classifier):
         for part in self.modules():
             if isinstance(part, DistanceRadius) and not part.fitted:
                 raise RuntimeError(
-                    "The distance is not fitted. Call model.fit_distance(x, y) with the training "
-                    "data, for each member of an ensemble. creinn.fit does it after the training."
+                    "The distance is not fitted. Use creinn.fit, or fit_distance(x, y) with the "
+                    "training data, of the model or of each member."
                 )
             if isinstance(part, CredalClassifier):
                 part.check_distance()
@@ -126,16 +132,12 @@ class CredalClassifier(Classifier):
         """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
 
     def clear_cache(self) -> None:
-        """Remove the compiled form of the model and the hashes of its weights.
-
-        This is needed after a write through ``Tensor.data`` or a NumPy view; see
-        :mod:`creinn.classifier.compile_cache` for the changes that are detected.
-        """
+        """Remove the compiled form, after a change of weights through ``Tensor.data``."""
         compile_cache.clear(self)
         clear_hashes()
 
     def train(self, mode: bool = True) -> Any:
-        """Set training or eval mode; training mode removes the compiled form."""
+        """Set the mode, and remove the compiled form if it is the training mode."""
         if mode:
             compile_cache.invalidate(self)
         return super().train(mode)
@@ -147,16 +149,14 @@ class CredalClassifier(Classifier):
     def _forward_fast(self, x: Inputs) -> CredalSet:
         if not self.uses_compile_cache:
             compile_cache.invalidate(self)
-        elif not is_training(self):
-            compiled = compile_cache.compiled_form(self, x, creinn.compile_for_predict)
-            if compiled is not None:
-                return compiled(x)
+        elif compiled := compile_cache.compiled_form(self, x, creinn.compile_for_predict):
+            return compiled(x)
         return cast(CredalSet, super()._forward_fast(x))
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
         prediction: Any = super()._predict_batch(batch, missing, first)
-        prediction = prediction.with_conformal(self.current_conformal())
-        return prediction.with_abstention(self.current_abstention())
+        conformal, abstention = self.current_calibration()
+        return prediction.with_conformal(conformal).with_abstention(abstention)
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)
@@ -164,20 +164,12 @@ class CredalClassifier(Classifier):
         return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
 
     def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> Any:
-        """Fit the temperature of the model, or of each member, to held-out data.
+        """Fit the temperatures to held-out data, and return the model in eval mode.
 
-        A later :meth:`calibrate` needs other rows.
-
-        Args:
-            x: The inputs, a Dataset of pairs, or batches of pairs such as a DataLoader.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
-            batch_size: The number of rows per batch, unless the data contain batches.
-
-        Returns:
-            The model in eval mode.
+        The arguments are those of :meth:`CreINN.fit_distance`. :meth:`calibrate` needs other rows.
         """
         data = list(x) if isinstance(x, Iterator) else x if y is None else (x, y)
-        for part in getattr(self, "members", [self]):
+        for part in members_of(self):
             part.temperature.is_on = True
             part._fit_temperature(data, batch_size)
         self.calibration.reset()
@@ -185,7 +177,7 @@ class CredalClassifier(Classifier):
 
     def calibrate(
         self,
-        x: Inputs | Iterable[Any],
+        x: Inputs,
         y: Any = None,
         coverage: float | None = None,
         by: Any = None,
@@ -194,33 +186,30 @@ class CredalClassifier(Classifier):
         max_error: float | None = None,
         confidence: float = 0.95,
     ) -> Any:
-        """Calibrate the predictions with rows that were not used for training or model selection.
+        """Calibrate the model with rows that were not used for training, and return it.
 
         With ``coverage``, ``classes("conformal")`` contains the true class of a new row with this
         probability; see :mod:`creinn.credal.conformal`. With ``max_error``, the error rate among
         the ``accepted`` rows is at most this rate; see :mod:`creinn.credal.abstention`. **There is
-        no guarantee under distribution shift.** Changes of the model invalidate a calibration.
+        no guarantee under distribution shift**, or after a change of the model.
 
         Args:
-            x: The inputs, or a Dataset or DataLoader of pairs.
+            x: The inputs, a Dataset of pairs, or a DataLoader.
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them. With distributions
                 ``(N, K)``, ``widened()`` contains that of a new row with probability ``coverage``.
             coverage: The coverage; 0.95 if there is no ``max_error``.
-            by: ``"class"`` for the coverage of each class, or group numbers ``(N,)`` for guarantees
-                in each group. With ``max_error`` also the uncertainty that ranks the rows:
-                ``"total"`` (default), ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
+            by: ``"class"`` or group numbers ``(N,)`` for a guarantee in each class or group. With
+                ``max_error`` also the uncertainty that ranks the rows: ``"total"`` (default),
+                ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
             score: A name of :data:`creinn.credal.conformal.SCORES`, by default ``"lower"``, or of
                 :data:`creinn.credal.margin.UNITS` for distributions, by default ``"deviation"``.
-            random: Whether to randomize the sets of classes, so that the coverage is exact.
+            random: Whether the sets of classes are random, so that the coverage is exact.
             max_error: The largest error rate among accepted rows.
             confidence: The probability of the guarantee for ``max_error``.
 
-        Returns:
-            The model.
-
         Raises:
             NoThresholdError: If ``max_error`` cannot be guaranteed with these rows.
-            ValueError: If there are too few rows, or if an argument is not valid.
+            ValueError: If there are too few rows, or an argument is not valid.
 
         Example:
             >>> from creinn import CreINN, models
@@ -249,51 +238,45 @@ class CredalClassifier(Classifier):
         max_error: float | None = None,
         confidence: float = 0.95,
     ) -> Any:
-        """Calibrate the model with its own current predictions; see :meth:`calibrate`."""
-        group_by, measure = split_by(by, coverage, max_error)
+        """Calibrate the model with its own predictions; see :meth:`calibrate`."""
+        by, measure = split_by(by, coverage, max_error)
         conformal = abstention = None
-        if coverage is not None or max_error is None:
-            coverage = DEFAULT_COVERAGE if coverage is None else coverage
-            conformal = fit_conformal(prediction, labels, coverage, group_by, score, random)
+        if coverage is None and max_error is None:
+            coverage = DEFAULT_COVERAGE
+        if coverage is not None:
+            conformal = fit_conformal(prediction, labels, coverage, by, score, random)
         if max_error is not None:
-            groups = None if isinstance(group_by, str) else group_by
-            abstention = fit_limits(prediction, labels, max_error, confidence, measure, groups)
+            abstention = fit_limits(prediction, labels, max_error, confidence, measure, by)
         clear_hashes()
         self.calibration.update(conformal, abstention, self.part_hashes())
         return self
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part that the predictions depend on and that can change."""
+        """Return a hash of each part of the model that its predictions depend on."""
         return {}
 
     @property
     def calibration_is_current(self) -> bool:
-        """Whether the model is calibrated and has not changed since."""
+        """Whether the calibration is fitted to the current model."""
         return self.calibration.is_fitted and not self._calibration_changes()
 
-    def current_conformal(self) -> Conformal | None:
-        """Return the conformal calibration, which raises an error when used if it is stale."""
-        return self._marked_if_stale(self.calibration.conformal)
-
-    def current_abstention(self) -> Abstention | None:
-        """Return the limits for abstention, which raise an error when used if they are stale."""
-        return self._marked_if_stale(self.calibration.abstention)
-
-    def _marked_if_stale(self, found: Any) -> Any:
-        if found is None or not (names := self._calibration_changes()):
-            return found
-        stale = (
-            f"The calibration is not valid any more. Changed since it was fitted: "
-            f"{', '.join(names)}. Call model.calibrate(x, y) with held-out data and predict again."
-        )
-        return replace(found, stale=stale)
+    def current_calibration(self) -> tuple[Conformal | None, Abstention | None]:
+        """Return both calibrations; they raise an error when used if they are stale."""
+        conformal, abstention = self.calibration.conformal, self.calibration.abstention
+        if self.calibration.is_fitted and (names := self._calibration_changes()):
+            changed = f"The model has changed since the calibration: {', '.join(names)}."
+            stale = f"{changed} Call model.calibrate(x, y) with held-out data and predict again."
+            conformal = conformal and replace(conformal, stale=stale)
+            abstention = abstention and replace(abstention, stale=stale)
+        return conformal, abstention
 
     def adopt_structure(self, saved: int) -> None:
-        """Replace the hash of the saved structure by the hash of the loaded structure."""
+        """Replace the hash of the saved structure by that of the loaded structure."""
         now = self.part_hashes()["structure"]
         for name, part in self.named_modules():
-            if isinstance(part, FittedOn) and not name.startswith("members."):
-                part.replace("structure", saved, now)
+            is_own = isinstance(part, FittedOn) and not name.startswith("members.")
+            if is_own and part.parts.get("structure") == saved:
+                part.parts["structure"] = now
 
     def _calibration_changes(self) -> list[str]:
         fitted_on = self.calibration.fitted_on
@@ -305,9 +288,8 @@ class Ensemble(CredalClassifier):
 
     Args:
         members: CreINNs with the same number of classes.
-        combine: ``"average"`` for the mean of the reachable bounds of the members (ensemble of
-            CreINN), or ``"envelope"`` for the smallest intervals that contain the sets of all
-            members, where disagreement is part of the epistemic uncertainty.
+        combine: ``"average"`` for the mean of the reachable bounds (ensemble of CreINN), or
+            ``"envelope"`` for the smallest intervals that contain the sets of all members.
     """
 
     def __init__(self, members: Sequence[CredalClassifier], combine: Combine = "average") -> None:
@@ -319,7 +301,7 @@ class Ensemble(CredalClassifier):
         self._take_mode_of_members()
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part of all members."""
+        """See :meth:`CredalClassifier.part_hashes`."""
         members = [member.part_hashes() for member in self.members]
         known = [name for name in members[0] if all(name in member for member in members)]
         parts = {name: digest([member[name] for member in members]) for name in known}
@@ -327,17 +309,10 @@ class Ensemble(CredalClassifier):
 
     @property
     def distance_is_current(self) -> bool:
-        """Whether the distances of all members are fitted and current."""
+        """Whether all distances are fitted to the current networks."""
         return all(member.distance_is_current for member in self.members)
 
     def forward(self, x: Inputs) -> CredalSet:
         """Return the combined credal set of each row."""
         sets = [member(x) for member in self.members]
         return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
-
-
-def check_choice(name: str, value: Any, choices: Any) -> None:
-    """Raise a ``ValueError`` if a value is not in a ``Literal`` type."""
-    *others, last = (repr(choice) for choice in get_args(choices))
-    if value not in get_args(choices):
-        raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")

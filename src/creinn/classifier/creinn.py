@@ -1,49 +1,39 @@
 """Credal-set interval neural network (CreINN and CreINN-D).
 
-This module implements the sections "Credal-set interval neural networks" and "Training procedure"
-of the paper. The distance of CreINN-D is an extension; see :mod:`creinn.distance.radius`.
+Sections "Credal-set interval neural networks" and "Training procedure" of the paper. CreINN-D is an
+extension; see :mod:`creinn.distance.radius`.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn import nn as inn
 from creinn.classifier import compile_cache
-from creinn.classifier.base import Inputs, Labelled
-from creinn.classifier.credal import (
-    CredalClassifier,
-    Mode,
-    check_choice,
-    credal_set,
-    prediction_quality,
-)
+from creinn.classifier.base import Inputs, Labelled, check_choice
+from creinn.classifier.credal import CredalClassifier, Mode, credal_set, prediction_quality
 from creinn.classifier.fitted_on import FittedOn, clear_hashes, part_hashes
 from creinn.classifier.inputs import (
     ReiterableStream,
     as_logits,
-    as_targets,
-    count_rows,
-    find_not_finite,
+    checked_batches,
     is_mapped,
     is_pair,
-    labelled_batches,
     most_probable,
-    run,
-    to_device,
 )
 from creinn.classifier.network import (
     check_layers,
+    check_network,
     find_feature_layers,
     find_logits_layer,
     logits_cross_entropy,
     outputs_and_logits,
 )
-from creinn.classifier.network_checks import check_network
 from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -61,34 +51,33 @@ Loss = Literal["intersection", "bounds"]
 class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
-    If ``temperature.is_on``, which is the default for ordinary networks, the logits are divided by
-    a temperature; see :mod:`creinn.classifier.temperature`.
+    The logits of ordinary networks are divided by a :mod:`creinn.classifier.temperature`, and those
+    of interval networks if ``temperature.is_on``.
 
     Args:
-        network: A module that maps inputs to logits ``(N, K)``. It consists of :mod:`creinn.nn`
-            layers. With ``distance``, it can also be an ordinary network with inputs of any dtype,
-            or with a dict or tuple of tensors as input.
-        mode: ``"paper"`` uses Interval Batch Normalization and softmax of the paper, which do not
-            guarantee containment. ``"scaled"`` uses norms that preserve the order of the radii.
-            ``"sound"`` guarantees in eval mode that the set contains the probabilities of all
-            ordinary networks with weights in the intervals; it needs small radii, see
-            ``nn.scale_radii_``.
-        num_logits: The number of logits ``K``, by default that of the outputs of the last layer.
-            One logit makes a binary classifier.
+        network: A module of :mod:`creinn.nn` layers that maps inputs to logits ``(N, K)``. With
+            ``distance``, it can be an ordinary network with inputs of any dtype, also a dict or
+            tuple of tensors.
+        mode: ``"paper"`` uses the batch norm and softmax of the paper, which do not guarantee
+            containment. ``"scaled"`` uses norms that preserve the order of the radii. ``"sound"``
+            guarantees in eval mode that the set contains the probabilities of all ordinary networks
+            with weights in the intervals. It needs small radii, see ``nn.scale_radii_``.
+        num_logits: The number of logits ``K``, by default of the last layer. One logit makes a
+            binary classifier.
         logit_norm: Whether to apply batch norm to the logits, by default for interval networks, as
             in the paper. Short training leaves the probabilities under-confident.
-        distance: Whether the credal sets become wider in eval mode with the distance of the
-            features from the training data; see :meth:`fit_distance`. A number is the scale of the
-            radii. With an ordinary network, this is CreINN-D, the recommended form.
+        distance: Whether the credal sets become wider in eval mode with the distance from the
+            training data; see :meth:`fit_distance`. A number is the scale of the radii. With an
+            ordinary network, this is CreINN-D, the recommended form.
         loss: ``"intersection"`` for the cross-entropy of the paper, or ``"bounds"``; see
             :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules whose outputs are the features, the deepest last,
-            by default selected automatically; see :mod:`creinn.distance.feature_layers`.
+        feature_layers: The paths of the modules that compute the features. The deepest is the last.
+            The default is selected by :mod:`creinn.distance.feature_layers`.
         logits_layer: The path of the module that computes the logits, for networks that return more
             than logits or end in a softmax.
 
     Raises:
-        ValueError: If an option or a path is unknown, or the network needs a distance.
+        ValueError: If an option is not valid, or if a distance is necessary.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -106,7 +95,7 @@ class CreINN(CredalClassifier):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: Module,
         mode: Mode = "paper",
         num_logits: int | None = None,
         logit_norm: bool | None = None,
@@ -124,20 +113,24 @@ class CreINN(CredalClassifier):
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
             raise ValueError(
-                "The network has no interval layer, so its credal sets would be single points. Use "
-                "layers of creinn.nn, creinn.convert(network) or distance=True."
+                "The network has no interval layer. Use the layers of creinn.nn, "
+                "creinn.convert(network) or distance=True."
             )
         if num_logits is None:
             is_last = layers and logits_layer is None
-            last = layers[-1] if is_last else find_logits_layer(network, logits_layer)
-            num_logits = _count_logits(last)
+            last: Any = layers[-1] if is_last else find_logits_layer(network, logits_layer)
+            weight = getattr(last, "weight", None)
+            if weight is None:
+                name = type(last).__name__
+                raise ValueError(f"{name} has no weight to count the logits. Pass num_logits=...")
+            num_logits = len(weight)
         self.num_logits = num_logits
         self.num_classes = max(self.num_logits, 2)
         self.logit_norm = self.is_interval if logit_norm is None else logit_norm
         family: Any = inn if self.is_interval else torch.nn
         like = next(network.parameters())
         norm = family.BatchNorm1d(self.num_logits) if self.logit_norm else family.Identity()
-        self.norm: torch.nn.Module = norm.to(like)
+        self.norm: Module = norm.to(like)
         self.temperature = Temperature(not self.is_interval).to(like)
         self.mode = mode
         self.distance = distance
@@ -150,21 +143,21 @@ class CreINN(CredalClassifier):
 
     @classmethod
     def from_options(cls, content: Any, temperature: bool | None = None, **options: Any) -> Any:
-        """Build a model; ``temperature`` sets ``model.temperature.is_on``."""
+        """Build a model; ``temperature`` is ``model.temperature.is_on``."""
         model = cls(content, **options)
         if temperature is not None:
             model.temperature.is_on = temperature
         return model
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of :meth:`from_options` after the network, by name."""
+        """Return the arguments of :meth:`from_options` after the network."""
         names = ("mode", "num_logits", "logit_norm", "distance", "feature_layers", "logits_layer")
         options = {name: getattr(self, name) for name in names}
         return {**options, "loss": self._loss, "temperature": self.temperature.is_on}
 
     @property
     def mode(self) -> Mode:
-        """Mode of the network; an assignment also sets the mode of its interval batch norms."""
+        """Mode of the network and of its interval batch norms."""
         return self._mode
 
     @mode.setter
@@ -176,8 +169,8 @@ class CreINN(CredalClassifier):
         self._mode = mode
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part of the model that its predictions depend on."""
-        radius = self.distance_radius
+        """See :meth:`CredalClassifier.part_hashes`."""
+        radius, layers = self.distance_radius, self.feature_layers
         parts: dict[str, tuple[Any, ...]] = {
             "mode": (self.mode,),
             "structure": tuple(map(compile_cache.structure, (self.network, self.norm))),
@@ -185,8 +178,8 @@ class CreINN(CredalClassifier):
             "temperature": (self.temperature.is_on, self.temperature),
             "distance": () if radius is None else (radius,),
         }
-        if radius is None or self.feature_layers is not None:  # otherwise they are not known yet
-            parts["feature layers"] = (self.feature_layers,) if radius is not None else ()
+        if radius is None or layers is not None:  # otherwise they are not known yet
+            parts["feature layers"] = () if radius is None else (layers,)
         return part_hashes(parts)
 
     @property
@@ -199,15 +192,16 @@ class CreINN(CredalClassifier):
         return self.distance_radius is not None and self.distance_radius.has_data
 
     def check_distance(self) -> None:
-        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
+        """See :meth:`CredalClassifier.check_distance`."""
         if self._has_fitted_distance and (names := self._distance_changes()):
-            changed = f"Changed since the distance was fitted: {', '.join(names)}."
+            changed = f"The model has changed since the distance was fitted: {', '.join(names)}."
             raise RuntimeError(f"{changed} Call model.fit_distance(x, y) with the training data.")
 
     def _distance_changes(self) -> list[str]:
-        """Return the parts that changed since the fit; the mode only affects interval networks."""
+        names = ["structure", "weights", "feature layers"]
+        if self.is_interval:
+            names.append("mode")
         fitted_on = self.distance_fitted_on
-        names = ["structure", "weights", "feature layers", *(["mode"] if self.is_interval else [])]
         return fitted_on.changes(self.part_hashes(), names) if fitted_on.parts else []
 
     def forward(self, x: Inputs) -> CredalSet:
@@ -215,8 +209,9 @@ class CreINN(CredalClassifier):
         x, radius = self._inputs(x), self.distance_radius
         if radius is None or self.training or not radius.has_data:
             if self._has_fitted_distance:
-                message = "The distance is not used in training mode. Call model.eval() first."
-                warnings.warn(message, stacklevel=4)
+                warnings.warn(
+                    "The distance is not used in training mode. Call eval().", stacklevel=4
+                )
             return credal_set(self._logits(x), self.mode, training=self.training)
         if not torch.compiler.is_compiling():
             self.check_distance()
@@ -229,11 +224,10 @@ class CreINN(CredalClassifier):
         return function(prediction, target, weight, check=False)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss; for an ordinary network the logits and their loss."""
+        """Return the prediction or, for an ordinary network, the logits, and the loss."""
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
-        logits = self._network_logits(self._inputs(x))
-        logits = self.temperature(self.norm(as_logits(logits, self.num_logits)))
+        logits = self._logits(self._inputs(x)).lower
         return logits, logits_cross_entropy(logits, target, weight)
 
     def after_step(self) -> None:
@@ -249,42 +243,31 @@ class CreINN(CredalClassifier):
             self._add_distance()
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit the temperature and the distance, with the validation data as held-out data."""
+        """Fit the temperature and the distance."""
         if self.distance_radius is not None:
             self._fit_distance(data, held_out, 256)
         else:
             self._fit_temperature(held_out, 256)
 
     def fit_distance(
-        self,
-        x: Inputs | Iterable[Any],
-        y: Tensor | None = None,
-        held_out: Any = None,
-        batch_size: int = 256,
+        self, x: Inputs, y: Tensor | None = None, held_out: Any = None, batch_size: int = 256
     ) -> "CreINN":
-        """Fit the distance to the training data, and add it if the model has none.
+        """Fit the distance to the training data, and return the model in eval mode.
 
         The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
-        number, the scale is the largest one that hardly changes the quality of predictions on the
-        held-out data, or else on a sixth of the training data; see
-        :func:`creinn.distance.fitting.choose_scale`. At most 20,000 random rows are used for this.
-
-        The memory is constant for a DataLoader or Dataset. In a process group, each process uses
-        all rows that it is given.
+        number, the scale is chosen on at most 20,000 rows of the held-out data, or else of a sixth
+        of the training data; see :func:`creinn.distance.fitting.choose_scale`. The memory
+        is constant for a DataLoader or Dataset. In a process group, each process uses all its rows.
 
         Args:
-            x: The training inputs, a Dataset of pairs ``(input, target)``, or batches of pairs,
-                such as a DataLoader.
+            x: The training inputs, a Dataset of pairs, or a DataLoader.
             y: The classes ``(N,)``, or ``None`` if ``x`` contains them. Of distributions
                 ``(N, K)``, the most probable class counts.
             held_out: Data that the network was not trained on, in the same forms.
             batch_size: The number of rows per batch, unless the data contain batches.
 
-        Returns:
-            The model in eval mode.
-
         Raises:
-            ValueError: If there are no rows or no features, or if a label is not a class.
+            ValueError: If there are no rows or features, or if a label is not a class.
 
         Warns:
             LabelWarning: If a class has no row, or the accuracy is not better than chance.
@@ -306,7 +289,6 @@ class CreINN(CredalClassifier):
     def _fit_distance(
         self, data: Any, held_out: Any, batch_size: int, on_batch: Any = None
     ) -> None:
-        """Fit the distance; each process has a part of the rows."""
         assert self.distance_radius is not None
         held_out = self._fit_temperature(held_out, batch_size)
         name = "the training data"
@@ -323,7 +305,7 @@ class CreINN(CredalClassifier):
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
-        """Fit the temperature, if it is on, and return data that can be iterated again."""
+        """Fit the temperature, and return data that can be iterated again."""
         compile_cache.invalidate(self.eval())
         if held_out is not None and self.temperature.is_on:
             held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
@@ -343,7 +325,7 @@ class CreINN(CredalClassifier):
         self.distance_radius = radius.to(next(self.network.parameters()))
         self.distance_fitted_on.parts = {}
 
-    def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
+    def _check_network(self, network: Module, x: Inputs) -> None:
         x, has_distance = self._inputs(x), self.distance_radius is not None
         layers = (self.feature_layers or (HEAD,)) if has_distance else ()
         check_network(network, x, self.num_logits, layers, self.logits_layer)
@@ -355,18 +337,16 @@ class CreINN(CredalClassifier):
             return as_interval(x)
         if isinstance(x, Interval):
             raise TypeError(
-                "The inputs of an ordinary network must be tensors, but this is an Interval. For "
-                "intervals, use layers of creinn.nn, or creinn.convert(network)."
+                "An ordinary network needs tensors, got an Interval. For intervals, use layers of "
+                "creinn.nn, or creinn.convert(network)."
             )
         return x
 
+    def _network_logits(self, x: Inputs) -> Inputs:
+        return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
+
     def _logits(self, x: Inputs) -> Interval:
         return self._scaled_logits(self._network_logits(x))
-
-    def _network_logits(self, x: Inputs) -> Inputs:
-        if self.logits_layer is None:
-            return run(self.network, x)
-        return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
 
     def _unscaled(self, output: Inputs) -> Interval:
         return as_interval(self.norm(as_logits(output, self.num_logits)))
@@ -375,38 +355,21 @@ class CreINN(CredalClassifier):
         return self.temperature(self._unscaled(output))
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
-        """Return the features, which are intervals in sound mode only, and the scaled logits."""
+        """Return the features, as intervals in sound mode only, and the scaled logits."""
         layers, features = self.feature_layers or (), []
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
         for path, output in zip(layers, outputs, strict=True):
-            box = as_interval(output)
-            x = box if self.mode == "sound" else box.center
-            features.append(as_interval(pooled(x, path.endswith(TOKENS))))
+            if isinstance(output, Interval) and self.mode != "sound":
+                output = output.center
+            features.append(as_interval(pooled(output, path.endswith(TOKENS))))
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterator[FeatureBatch]:
-        """Yield batches of features, logits and the most probable classes."""
         for x, y in self._labelled(data, batch_size, name):
             yield FeatureBatch(*self._features_and_logits(x), most_probable(y))
 
     def _labelled(self, data: Any, batch_size: int, name: str) -> Iterator[tuple[Inputs, Tensor]]:
-        """Yield batches of checked inputs and targets on the device of the model."""
-        like, rows = next(self.network.parameters()), 0
-        for x, y in labelled_batches(data, batch_size, name):
-            x = to_device(x, like.device, like.dtype)
-            if found := find_not_finite(x, name, first=rows):
-                raise ValueError(f"{found}. Impute or drop it first.")
+        like = next(self.network.parameters())
+        for x, y in checked_batches(data, batch_size, name, self.num_classes, like):
             self.check_network(x)
-            y = torch.as_tensor(y)
-            y = as_targets(y if y.ndim == 2 else y.long(), self.num_classes, name, count_rows(x))
-            rows += len(y)
-            yield self._inputs(x), y.to(like.device)
-
-
-def _count_logits(layer: torch.nn.Module) -> int:
-    """Return the number of outputs of the layer that computes the logits."""
-    if not isinstance(weight := getattr(layer, "weight", None), Tensor):
-        raise ValueError(
-            f"The number of logits of {type(layer).__name__} is not known. Pass num_logits=..."
-        )
-    return weight.shape[0]
+            yield self._inputs(x), y

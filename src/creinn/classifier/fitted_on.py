@@ -1,7 +1,7 @@
-"""Hashes of the model that a calibration or a distance was fitted on.
+"""Hashes of the parts of a model, to detect changes after a fit.
 
-Unlike the fingerprint of the compile cache, the hashes depend on the contents of tensors. They can
-be saved, and compared between processes, devices and copies.
+They depend on the contents of tensors, so they can be saved, and compared between processes,
+devices and copies.
 """
 
 import hashlib
@@ -10,20 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.classifier.compile_cache import has_versions, versions
 
 PARTS = (
     "mode", "combine", "structure", "weights", "feature layers", "distance", "temperature",
 )  # fmt: skip
-"""The parts of a model that its predictions depend on, in the order in which they are saved."""
+"""The parts of a model, in the order in which they are saved."""
 
 _MAX_CACHE_SIZE = 500
 _CACHE: dict[Any, int] = {}  # from version counters to hashes
 
 
 def part_hashes(parts: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
-    """Return a hash of each part, which is computed again if version counters have changed."""
+    """Return a hash of each part, which is cached until version counters change."""
     return {name: _cached_digest(values) for name, values in parts.items()}
 
 
@@ -33,11 +34,10 @@ def clear_hashes() -> None:
 
 
 def _cached_digest(values: tuple[Any, ...]) -> int:
-    if not all(has_versions(value) for value in values if isinstance(value, torch.nn.Module)):
+    modules = [value for value in values if isinstance(value, Module)]
+    if not all(map(has_versions, modules)):
         return digest(*values)
-    key = tuple(
-        versions(value) if isinstance(value, torch.nn.Module) else value for value in values
-    )
+    key = tuple(versions(value) if value in modules else value for value in values)
     if (code := _CACHE.get(key)) is None:
         if len(_CACHE) >= _MAX_CACHE_SIZE:
             _CACHE.clear()
@@ -48,8 +48,7 @@ def _cached_digest(values: tuple[Any, ...]) -> int:
 def digest(*values: Any) -> int:
     """Return a 64-bit hash of modules and other values.
 
-    Modules are hashed by their ``state_dict``, and other values by their text. Numbers are rounded
-    to float32, so that the hashes for float32 and float64 are equal.
+    The numbers of a ``state_dict`` are rounded to float32, so that it is equal for float64.
 
     Example:
         >>> layer = torch.nn.Linear(2, 2)
@@ -58,43 +57,35 @@ def digest(*values: Any) -> int:
     """
     found = hashlib.blake2b(digest_size=8)
     for value in values:
-        if not isinstance(value, torch.nn.Module):
+        if not isinstance(value, Module):
             found.update(_text(value).encode() + b"\0")
             continue
         for name, tensor in sorted(value.state_dict().items()):
             if isinstance(tensor, Tensor):
-                number = tensor.detach().cpu()
-                if number.is_floating_point():  # zeros and subnormal numbers count as 0
-                    number = number.float()
-                    tiny = torch.finfo(torch.float32).tiny
-                    number = number.masked_fill(number.abs() < tiny, 0.0)
-                found.update(f"{name} {tuple(number.shape)}\0".encode())
-                found.update(number.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+                tensor = tensor.detach().cpu()
+                if tensor.is_floating_point():
+                    tensor = tensor.float()
+                    is_zero = tensor.abs() < torch.finfo(torch.float32).tiny  # or subnormal
+                    tensor = tensor.masked_fill(is_zero, 0.0)
+                found.update(f"{name} {tuple(tensor.shape)}\0".encode())
+                found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return int.from_bytes(found.digest(), "little", signed=True)
 
 
-class FittedOn(torch.nn.Module):
-    """Hashes of the parts of a model at the time of a fit.
-
-    They are saved in the ``state_dict``, and stay on the CPU.
-    """
+class FittedOn(Module):
+    """Hashes of the parts of a model at the time of a fit, saved in the ``state_dict``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parts: dict[str, int] = {}
 
     def changes(self, now: Mapping[str, int], names: Collection[str] = PARTS) -> list[str]:
-        """Return the names of the parts that have changed; parts not in ``now`` are ignored."""
+        """Return the names of the parts that have changed, if they are in ``now``."""
         known = (name for name in self.parts if name in names and name in now)
         return [name for name in known if self.parts[name] != now[name]]
 
-    def replace(self, name: str, old: int, new: int) -> None:
-        """Replace the hash of a part if it is ``old``."""
-        if self.parts.get(name) == old:
-            self.parts[name] = new
-
     def get_extra_state(self) -> Tensor:
-        """Return rows of two integers: the position in :data:`PARTS`, and the hash."""
+        """Return rows of the position in :data:`PARTS` and the hash."""
         rows = [(PARTS.index(name), code) for name, code in self.parts.items()]
         return torch.tensor(rows, dtype=torch.long, device="cpu").reshape(-1, 2)
 

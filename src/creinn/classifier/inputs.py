@@ -1,11 +1,11 @@
 """Inputs and outputs of networks: conversion to tensors, division into batches, and checks.
 
 Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of
-these. The classifier converts floating-point numbers to its dtype. Integers, such as tokens, are
-not converted.
+these. Floating-point numbers are converted to the dtype of the classifier; integers are not.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,18 +24,17 @@ LOGITS_LAYER_ADVICE = " If a module computes the logits, pass its path as logits
 
 
 def run(network: torch.nn.Module, x: Any) -> Any:
-    """Call a network and return its output, or the attribute ``logits`` of its output.
-
-    A mapping is passed as keyword arguments if ``forward`` has parameters of these names, except
-    for ``labels``, from which a Hugging Face model would compute a loss.
-    """
+    """Return the output of a network, or its attribute ``logits``."""
     named = as_arguments(network, x)
     output = network(x) if named is None else network(**named)
     return output if isinstance(output, Tensor | Interval) else getattr(output, "logits", output)
 
 
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return the keyword arguments for ``forward``, or ``None`` if ``x`` does not match them."""
+    """Return a mapping as keyword arguments of ``forward``, or ``None`` if it does not match.
+
+    The key ``labels`` is removed, because a Hugging Face model would compute a loss.
+    """
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
     named = {name: part for name, part in x.items() if name != LABELS}
@@ -47,49 +46,45 @@ def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
 
 
 def as_logits(output: Any, count: int) -> Any:
-    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``.
-
-    Raises:
-        ValueError: If the output has a different shape or type.
-    """
-    is_array = isinstance(output, Tensor | Interval)
-    if is_array and output.ndim == 1 and count == 1:
-        return output.unsqueeze(1)
-    if is_array and output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
-        return output.flatten(1)
-    if not is_array or output.ndim != 2:
-        raise ValueError(
-            f"The network should return logits (N, {count}), but returns {describe(output)}."
-            f"{LOGITS_LAYER_ADVICE}"
-        )
-    return output
+    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``."""
+    if isinstance(output, Tensor | Interval):
+        if output.ndim == 2:
+            return output
+        if output.ndim == 1 and count == 1:
+            return output.unsqueeze(1)
+        if output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
+            return output.flatten(1)
+    raise ValueError(
+        f"The network should return logits (N, {count}), but returns {describe(output)}."
+        f"{LOGITS_LAYER_ADVICE}"
+    )
 
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
-    """Yield the inputs in batches; of pairs, only the first element is used."""
+    """Yield the inputs in batches; of pairs, the first element is used."""
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        yield from map(as_inputs, _split(as_rows(x), batch_size))  # copies one batch at a time
+        rows = as_inputs(x, keep_arrays=True)  # which are copied one batch at a time
+        yield from map(as_inputs, _split(rows, batch_size))
         return
-    expected = "Expected inputs, a Dataset or an iterable of batches"
-    for batch in _as_iterable(x, batch_size, expected):
+    for batch in _as_iterable(x, batch_size, "Expected inputs, a Dataset or batches"):
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
     """Return batches of inputs and targets of a pair, a dataset of pairs, or batches of pairs.
 
-    The result can be iterated several times, unless ``data`` is an iterator.
+    They can be iterated several times, unless ``data`` is an iterator.
     """
-    if is_pair(data):
-        pair = as_rows(data[0]), _as_labels(data[1])
-        return ReiterableStream(lambda: ((as_inputs(x), y) for x, y in _split(pair, batch_size)))
     expected = (
-        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset of such pairs, or "
-        "batches that are such pairs"
+        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset or batches of pairs"
     )
-    stream = _as_iterable(data, batch_size, expected)
+    if is_pair(data):
+        pair = as_inputs(data[0], keep_arrays=True), _as_labels(data[1])
+        stream: Any = ReiterableStream(lambda: _split(pair, batch_size))
+    else:
+        stream = _as_iterable(data, batch_size, expected)
 
     def checked(batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -98,6 +93,21 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
 
     is_iterator = isinstance(stream, Iterator)
     return map(checked, stream) if is_iterator else ReiterableStream(lambda: map(checked, stream))
+
+
+def checked_batches(
+    data: Any, batch_size: int, name: str, num_classes: int, like: Tensor
+) -> Iterator[tuple[Any, Tensor]]:
+    """Yield batches of finite inputs and valid targets, with the dtype and device of ``like``."""
+    first = 0
+    for x, y in labelled_batches(data, batch_size, name):
+        x = to_device(x, like.device, like.dtype)
+        if found := find_not_finite(x, name, first):
+            raise ValueError(f"{found}. Impute or drop it first.")
+        y = torch.as_tensor(y)
+        y = as_targets(y if y.ndim == 2 else y.long(), num_classes, name, count_rows(x))
+        first += len(y)
+        yield x, y.to(like.device)
 
 
 def is_pair(data: Any) -> bool:
@@ -117,19 +127,15 @@ class ReiterableStream(Iterable[Any]):
 
 
 def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as class numbers of shape ``(N,)``.
-
-    Raises:
-        TypeError: If the targets are not integers.
-        ValueError: If their shape is wrong, or if one of them is not a class.
-    """
+    """Return targets as classes ``(N,)``, or raise a ``TypeError`` or ``ValueError``."""
     targets, subject = _as_labels(targets), f"The targets of {name} must"
     if targets.is_floating_point() or targets.dtype == torch.bool:
-        raise TypeError(f"{subject} be integers, the numbers of the classes, got {targets.dtype}.")
+        raise TypeError(f"{subject} be integers, got {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
         raise ValueError(f"{subject} have shape ({rows or 'N'},), got {tuple(targets.shape)}.")
-    if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
-        (row,) = first_index(bad)
+    is_wrong = (targets < 0) | (targets >= num_classes)
+    if bool(is_wrong.any()):
+        (row,) = first_index(is_wrong)
         raise ValueError(
             f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but target {row} "
             f"is {int(targets[row])}."
@@ -138,35 +144,37 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
 
 
 def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as class numbers ``(N,)`` or as label distributions ``(N, K)``.
-
-    Raises:
-        TypeError: If the targets are neither integers nor distributions.
-        ValueError: If their shape is wrong, or if one of them is not valid.
-    """
+    """Return targets as classes ``(N,)`` or as label distributions, or raise an error."""
     targets = _as_labels(targets)
     if targets.ndim != 2 or not targets.is_floating_point():
         return as_classes(targets, num_classes, name, rows)
     if targets.shape[1] != num_classes or rows not in (None, len(targets)):
-        found = f"({rows or 'N'}, {num_classes}), got {tuple(targets.shape)}"
-        raise ValueError(f"The label distributions of {name} must have shape {found}.")
+        raise ValueError(
+            f"The label distributions of {name} must have shape ({rows or 'N'}, {num_classes}), "
+            f"got {tuple(targets.shape)}."
+        )
     check_distributions(targets, f"target of {name}")
     return targets
 
 
 def most_probable(targets: Tensor) -> Tensor:
-    """Return the classes ``(N,)`` of targets, the most probable ones of distributions."""
+    """Return classes ``(N,)``, the most probable ones of distributions."""
     return targets.argmax(1) if targets.ndim == 2 else targets
 
 
-def as_inputs(x: Any) -> Any:
-    """Convert arrays to tensors and mappings to dicts, or raise a ``TypeError``."""
-    return _converted(x, _as_tensor)
+def as_inputs(x: Any, keep_arrays: bool = False) -> Any:
+    """Convert arrays to tensors, except for memory maps to keep, and mappings to dicts."""
+    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
+        kinds = "a tensor, an array, an Interval, or a dict or tuple of these"
+        raise TypeError(f"Inputs must be {kinds}, got {type(x).__name__}.")
 
+    def converted(part: Any) -> Any:
+        is_kept = keep_arrays and isinstance(part, np.ndarray)
+        if is_kept or isinstance(part, Tensor | Interval):
+            return part
+        return torch.from_numpy(np.require(part, requirements=["C", "W"]))
 
-def as_rows(x: Any) -> Any:
-    """Convert inputs as :func:`as_inputs`, but keep arrays, which can be memory maps."""
-    return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
+    return _map_parts(converted, dict(x) if isinstance(x, Mapping) else x)
 
 
 def is_mapped(x: Any) -> bool:
@@ -183,17 +191,18 @@ def concatenate(batches: Sequence[Any]) -> Any:
 def count_rows(x: Any) -> int:
     """Return the number of rows, or raise a ``ValueError`` if it differs between the parts."""
     counts = _rows(x)
-    if len(set(counts.values())) != 1 or None in counts.values():
-        found = (f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items())
+    count, *others = set(counts.values()) or [None]
+    if others or count is None:
+        found = [f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items()]
         raise ValueError(
-            "All parts of the inputs must have the same number of rows, but "
+            "All inputs must have the same number of rows, but "
             f"{', '.join(found) or 'there is none'}."
         )
-    return next(iter(counts.values())) or 0
+    return count
 
 
 def take(x: Any, rows: Any) -> Any:
-    """Return the rows of the inputs that a slice or a tensor of indices selects."""
+    """Return rows of the inputs, given a slice or a tensor of indices."""
 
     def taken(part: Any) -> Any:
         if not isinstance(rows, Tensor):
@@ -204,14 +213,14 @@ def take(x: Any, rows: Any) -> Any:
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """Return a copy of the first rows, or of all if the parts have different numbers of rows."""
+    """Return a copy of the first rows, if all parts have the same number of rows."""
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
     return _map_parts(lambda part: part.clone(), x)
 
 
 def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
-    """Cast floating-point numbers to a dtype, and move inputs to a device unless it is ``None``."""
+    """Cast floating-point numbers to a dtype, and move inputs to a device if it is given."""
 
     def moved(part: Any) -> Any:
         if device is not None and device.type == "cuda" and part.device.type == "cpu":
@@ -222,17 +231,20 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite; ``first`` is the number of the first row.
+    """Describe the first number that is NaN or infinite; ``first`` is the index of the first row.
 
     Example:
         >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
         'row 17 of the inputs holds nan at index (17, 1)'
     """
+    # the sum is only finite if all numbers are finite
+    if all(math.isfinite(tensor.sum().item()) for tensor in floating(x)):
+        return ""
     for path, part in _parts(x).items():
         for tensor in floating(part):
-            # the sum is faster, and it is finite only if all numbers are
-            if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
-                row, *rest = at = first_index(~tensor.isfinite())
+            missing = ~tensor.isfinite()
+            if bool(missing.any()):
+                row, *rest = at = first_index(missing)
                 index = (first + row, *rest)
                 return f"row {index[0]} of {name}{path} holds {tensor[at].item()} at index {index}"
     return ""
@@ -249,12 +261,13 @@ def nan_to_zero(x: Any) -> Any:
 
 
 def floating(x: Any) -> list[Tensor]:
-    """Return all floating-point tensors of inputs; an interval has two of them."""
-    return [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
+    """Return all floating-point tensors of the inputs."""
+    leaves = [x] if isinstance(x, Tensor) else pytree.tree_leaves(x)
+    return [t for t in leaves if isinstance(t, Tensor) and t.is_floating_point()]
 
 
 def describe(x: Any) -> str:
-    """Describe the types and shapes of inputs or outputs.
+    """Describe types and shapes.
 
     Example:
         >>> describe({"ids": torch.zeros(2, 3, dtype=torch.long)})
@@ -276,7 +289,7 @@ def _split(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def _as_iterable(data: Any, batch_size: int, expected: str) -> Any:
-    """Return the batches of a dataset, or an iterable of batches, which is not changed."""
+
     is_map_dataset = hasattr(data, "__getitem__") and not hasattr(data, "__iter__")
     if isinstance(data, IterableDataset) or is_map_dataset:
         return DataLoader(data, batch_size)
@@ -296,36 +309,21 @@ def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
 
 def _parts(x: Any) -> dict[str, Any]:
     """Return the tensors and other parts of the inputs by their paths."""
+    if _is_part(x):
+        return {"": x}
     paths, _ = pytree.tree_flatten_with_path(x, is_leaf=_is_part)
     return {pytree.keystr(path): part for path, part in paths}
 
 
 def _rows(x: Any) -> dict[str, int | None]:
-    """Return the numbers of rows of all parts, ``None`` for parts without rows."""
-    return {
-        name: len(part) if _is_part(part) and part.ndim else None
-        for name, part in _parts(x).items()
-    }
+    """Return the numbers of rows of all parts, or ``None``."""
+    parts = _parts(x).items()
+    return {name: len(part) if _is_part(part) and part.ndim else None for name, part in parts}
 
 
 def _is_part(x: Any) -> bool:
     return isinstance(x, Tensor | Interval) or hasattr(x, "__array__")
 
 
-def _as_tensor(part: Any) -> Any:
-    if isinstance(part, Tensor | Interval):
-        return part
-    return torch.from_numpy(np.require(part, requirements=["C", "W"]))
-
-
 def _as_labels(targets: Any) -> Tensor:
-    return _as_tensor(targets) if isinstance(targets, np.ndarray) else torch.as_tensor(targets)
-
-
-def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
-    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
-        raise TypeError(
-            "Inputs must be a tensor, an array or an Interval, or a dict or tuple of these, got "
-            f"{type(x).__name__}."
-        )
-    return _map_parts(convert, dict(x) if isinstance(x, Mapping) else x)
+    return as_inputs(targets) if isinstance(targets, np.ndarray) else torch.as_tensor(targets)

@@ -1,4 +1,4 @@
-"""The table of all methods by name.
+"""Table of all methods by name, which does not import torch.
 
 The classifiers are built by :mod:`creinn.baselines.registry`.
 
@@ -6,8 +6,6 @@ The classifiers are built by :mod:`creinn.baselines.registry`.
 - ``NAME-envelope`` is the envelope of their credal sets.
 - ``NAME-wrapper`` is the credal wrapper of the samples of a baseline.
 - Deep Ensembles are ensembles of ``snn``; ``creinn-d-deep`` has the same number of members.
-
-The module does not import torch.
 """
 
 from collections.abc import Mapping
@@ -21,15 +19,14 @@ TIMES = "\u00d7"
 
 @dataclass(frozen=True)
 class Method:
-    """A method that trains one network.
+    """Method that trains one network.
 
     Attributes:
-        kind: The plain method of which this is a variant.
+        kind: The plain method of a variant.
         label: The name in tables.
         classifier: The name of the class.
         layers: The layer family of the network.
-        options: The arguments of the classifier that define the variant, and ``layers`` if the
-            family differs.
+        options: The arguments of the classifier, and ``layers`` if the family differs.
         start: The method of the trained network from which experiments start, if any.
     """
 
@@ -52,15 +49,12 @@ class Method:
 
     @property
     def takes_intervals(self) -> bool:
-        """Whether the inputs may be intervals."""
+        """Whether the inputs can be intervals."""
         return self.options.get("layers", self.layers) in ("interval", "relative")
 
     @property
     def trains(self) -> bool:
-        """Whether the experiments train the weights of the network.
-
-        Otherwise, only the part that is fitted after the training is new.
-        """
+        """Whether the experiments train the network, instead of using a trained one."""
         return self.start is None or self.takes_intervals
 
 
@@ -100,10 +94,10 @@ METHODS: dict[str, Method] = {
     "effcre": Method("effcre", "EffCre", "EffCre", start="snn"),
     "crerl": Method("crerl", "CreRL", "CreRL", start="snn"),
 }
-"""All methods that train one network, by name."""
+"""Methods that train one network, by name."""
 
 BASELINES = tuple(_PLAIN)
-"""The names of the baseline methods."""
+"""Names of the baseline methods."""
 
 _DEEP = {
     "deep-ensemble": "snn",
@@ -115,27 +109,21 @@ _DEEP = {
 
 
 def base_method(method: str) -> str:
-    """Return the name of the method that trains the members of ``method``.
-
-    This is ``method`` if it is not an ensemble.
-
-    Raises:
-        ValueError: If the name is not known.
+    """Return the name of the method that trains the members, or ``method`` if it has none.
 
     Example:
         >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
         ('snn', 'bnn-r', 'creinn')
     """
-    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix(
-        f"-{combination(method)}"
-    )
+    if method in METHODS:
+        return method
+    how = combination(method)
+    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix(f"-{how}")
     found = METHODS.get(base)
-    has_suffix = method not in METHODS and method not in _DEEP
-    kind = {"envelope": True, "wrapper": False}.get(combination(method))
     if (
         found is None
-        or (has_suffix and (found.kind == "snn" or not found.forms_ensembles))
-        or kind not in (None, found.is_credal)
+        or (method not in _DEEP and (found.kind == "snn" or not found.forms_ensembles))
+        or (how != "average" and found.is_credal != (how == "envelope"))
     ):
         raise ValueError(
             f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. "
@@ -146,7 +134,7 @@ def base_method(method: str) -> str:
 
 
 def find_method(method: str) -> Method:
-    """Return the entry of :func:`base_method` in :data:`METHODS`."""
+    """Return the entry of the base method in :data:`METHODS`."""
     return METHODS[base_method(method)]
 
 
@@ -156,18 +144,18 @@ def is_ensemble(method: str) -> bool:
 
 
 def combination(method: str) -> Combination:
-    """Return the way in which an ensemble combines its members."""
+    """Return the name of the combination of the members."""
     _, _, last = method.rpartition("-")
     return last if last in ("envelope", "wrapper") else "average"  # type: ignore[return-value]
 
 
 def is_deep(method: str) -> bool:
-    """Return whether the method has the number of members of Deep Ensembles."""
+    """Return whether the method has as many members as Deep Ensembles."""
     return method in _DEEP
 
 
 def label(method: str, size: int | None = None) -> str:
-    """Return the name of a method in tables; ``size`` is the number of members.
+    """Return the name in tables of a method with ``size`` members.
 
     Example:
         >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10)

@@ -1,9 +1,10 @@
-"""Layers of networks, and the outputs of layers in a forward pass.
+"""Layers of networks, outputs of layers in a forward pass, and checks of both.
 
-Several threads may record calls of the same modules at the same time. ``torch.export`` needs
-``strict=False``, because the calls are recorded by hooks.
+Calls are recorded by hooks, in several threads at the same time. Hence ``torch.export`` needs
+``strict=False``.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,44 +12,48 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+import torch.utils._pytree as pytree
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.classifier.compile_cache import LOCK
-from creinn.classifier.inputs import run
+from creinn.classifier.endings import find_ending
+from creinn.classifier.inputs import (
+    LABELS,
+    LOGITS_LAYER_ADVICE,
+    as_arguments,
+    as_logits,
+    describe,
+    run,
+)
 from creinn.distance.feature_layers import HEAD, TOKENS, select_feature_layers
+from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single, weight_per_row
 
 _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", default=())
 
 
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute the mean cross-entropy of logits.
+    """Compute the mean cross-entropy of logits ``(N, K)``; a single logit is the one of class 1.
 
-    Args:
-        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. Half precision
-            is converted to float32.
-        target: Classes ``(N,)`` or label distributions ``(N, K)``.
-        weight: Weights of the classes ``(K,)`` or of the rows ``(N, 1)``.
+    The targets are classes ``(N,)`` or distributions ``(N, K)``. The weights have the shape
+    ``(K,)`` for classes or ``(N, 1)`` for rows.
     """
     logits = at_least_single(logits)
     if logits.shape[1] == 1:
         logits = torch.cat((torch.zeros_like(logits), logits), 1)
-    if weight is None or (weight.ndim == 1 and not target.is_floating_point()):
-        return F.cross_entropy(logits, target, weight)
-    rows = weight_per_row(weight, target)
-    if weight.ndim == 1:
-        return F.cross_entropy(logits, target, weight, reduction="sum") / rows.sum()
-    return (rows * F.cross_entropy(logits, target, reduction="none")).sum() / rows.sum()
+    if weight is None:
+        return F.cross_entropy(logits, target)
+    rows, is_row_weight = weight_per_row(weight, target), weight.ndim > 1
+    losses = F.cross_entropy(logits, target, None if is_row_weight else weight, reduction="none")
+    return (rows * losses if is_row_weight else losses).sum() / rows.sum()
 
 
-def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torch.nn.Module:
-    """Return the layer that computes the logits from the features.
+def find_logits_layer(network: Module, path: str | None = None) -> Module:
+    """Return the layer that computes the logits from the features, or raise a ``ValueError``.
 
-    This is the module with the path. Without a path, it is the layer ``head`` of a network with a
-    method ``features``, as in :mod:`creinn.models`, or else the last ``Linear`` layer.
-
-    Raises:
-        ValueError: If there is no such layer.
+    Without a path, it is the layer ``head`` of a network with a method ``features``, as in
+    :mod:`creinn.models`, or else the last ``Linear`` layer.
 
     Example:
         >>> layers = torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
@@ -58,60 +63,37 @@ def find_logits_layer(network: torch.nn.Module, path: str | None = None) -> torc
     if path is not None:
         check_layers(network, [path], "logits_layer")
         return network.get_submodule(path)
-    layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
-    layer: Any = network.head if has_features(network) else layers[-1] if layers else None
+    layers = _linear_layers(network)
+    layer: Any = network.head if _has_features(network) else layers[-1] if layers else None
     if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
         raise ValueError(
-            f"{type(network).__name__} has no linear layer, so there are no features before it. "
-            "Pass logits_layer='path', or add a method features(x) and a layer head to the network."
+            f"{type(network).__name__} has no linear layer. Pass logits_layer='path', or define a "
+            "method features(x) and a layer head."
         )
     return layer
 
 
-def has_features(network: torch.nn.Module) -> bool:
-    """Return whether the network has a method ``features`` and a layer ``head``."""
-    features, head = getattr(network, "features", None), getattr(network, "head", None)
-    is_method = callable(features) and not isinstance(features, torch.nn.Module)
-    return is_method and isinstance(head, torch.nn.Module)
-
-
-def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> None:
+def check_layers(network: Module, paths: Iterable[str], name: str) -> None:
     """Raise a ``ValueError`` if the network has no module at one of the paths."""
     known = [path for path, _ in network.named_modules() if path]
     for path in paths:
         if path != HEAD and path.removesuffix(TOKENS) not in known:
-            raise ValueError(
-                f"{type(network).__name__} has no module {path!r} for {name}. Its modules are: "
-                f"{', '.join(known)}."
-            )
-
-
-def layers_at(
-    network: torch.nn.Module, paths: Sequence[str], logits_layer: str | None = None
-) -> dict[str, torch.nn.Module]:
-    """Return the modules at the paths of feature layers and of the logits layer."""
-    found = {path: path.removesuffix(TOKENS) for path in (logits_layer, *paths) if path is not None}
-    return {
-        path: find_logits_layer(network, logits_layer)
-        if path == HEAD
-        else network.get_submodule(target)
-        for path, target in found.items()
-    }
+            modules = f"{type(network).__name__} has the modules {', '.join(known)}"
+            raise ValueError(f"{name} contains an unknown path, {path!r}. {modules}.")
 
 
 def outputs_and_logits(
-    network: torch.nn.Module,
-    x: Any,
-    layers: Sequence[str] = (HEAD,),
-    logits_layer: str | None = None,
+    network: Module, x: Any, layers: Sequence[str] = (HEAD,), logits_layer: str | None = None
 ) -> tuple[tuple[Any, ...], Any]:
     """Return the outputs of feature layers and the logits, in one forward pass.
 
-    If the network has a method ``outputs_and_logits``, it is called instead.
+    If the network has a method ``outputs_and_logits``, it is used instead.
     """
+    if not layers and logits_layer is None:
+        return (), run(network, x)
     if hasattr(network, "outputs_and_logits"):
         return network.outputs_and_logits(x)  # type: ignore[operator]
-    modules = layers_at(network, layers, logits_layer)
+    modules = _layers_at(network, layers, logits_layer)
     with recording(modules.values()) as calls:
         logits = run(network, x)
     last = {call.module: call for call in calls}
@@ -122,38 +104,28 @@ def outputs_and_logits(
     return outputs, logits if logits_layer is None else last[modules[logits_layer]].output
 
 
-def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the input ``(N, D)`` of the last linear layer and the logits ``(N, K)``.
-
-    Raises:
-        ValueError: If the output of the network is not the output of this layer.
-    """
+def features_and_logits(network: Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the input ``(N, D)`` of the last linear layer, and its output, the logits."""
     layer = find_logits_layer(network)
     with recording([layer]) as calls:
         logits = run(network, x)
     if len(calls) != 1 or calls[0].output is not logits:
         raise ValueError(
-            f"The output of the network is not the output of its last Linear layer, {layer}, or "
-            "this layer runs more than once. Use a network that ends in a Linear layer."
+            f"The last Linear layer, {layer}, must run once and return the output of the network."
         )
     return calls[0].inputs[0], logits
 
 
 @torch.no_grad()
 def find_feature_layers(
-    network: torch.nn.Module, x: Any, logits_layer: str | None = None
+    network: Module, x: Any, logits_layer: str | None = None
 ) -> tuple[str, ...]:
-    """Run a network and select feature layers by its calls.
-
-    See :func:`creinn.distance.feature_layers.select_feature_layers`.
+    """Run a network, and select layers by :mod:`creinn.distance.feature_layers`.
 
     Example:
-        >>> convolutions = torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 8, 3)
-        >>> pool, flatten = torch.nn.MaxPool2d(2), torch.nn.Flatten()
-        >>> network = torch.nn.Sequential(
-        ...     convolutions[0], torch.nn.ReLU(), pool,
-        ...     convolutions[1], flatten, torch.nn.Linear(72, 2),
-        ... )
+        >>> nn = torch.nn
+        >>> layers = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3)
+        >>> network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(72, 2))
         >>> find_feature_layers(network, torch.zeros(1, 1, 12, 12))
         ('1', '2', '3', '<head>')
     """
@@ -165,26 +137,25 @@ def find_feature_layers(
 
 
 class Call(NamedTuple):
-    """The inputs and the output of a call of a module."""
+    """Call of a module with its inputs and its output."""
 
-    module: torch.nn.Module
+    module: Module
     inputs: tuple[Any, ...]
     output: Any
 
     def output_at(self, path: str) -> Any:
-        """Return the output for the path of a feature layer, which is the input for ``HEAD``."""
+        """Return the output, or the input for the path :data:`HEAD`."""
         return self.inputs[0] if path == HEAD else self.output
 
 
 @contextmanager
-def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
-    """Record all calls of the given modules in the current context, in order."""
+def recording(modules: Iterable[Module]) -> Iterator[list[Call]]:
+    """Record all calls of modules in the current context, in order."""
     calls: list[Call] = []
 
-    def recorder(module: torch.nn.Module) -> Any:
-        def hook(_: Any, inputs: tuple[Any, ...], *rest: Any) -> None:
+    def recorder(module: Module) -> Any:
+        def hook(_: Any, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             if any(calls is active for active in _RECORDINGS.get()):
-                named, output = rest
                 calls.append(Call(module, (*inputs, *named.values()), output))
 
         hook.is_recorder = True  # type: ignore[attr-defined]
@@ -203,3 +174,151 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
         with LOCK:
             for handle in handles:
                 handle.remove()
+
+
+def _linear_layers(network: Module) -> list[torch.nn.Linear]:
+    return [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
+
+
+def _has_features(network: Module) -> bool:
+    """Return whether the network has a method ``features`` and a layer ``head``."""
+    features, head = getattr(network, "features", None), getattr(network, "head", None)
+    is_method = callable(features) and not isinstance(features, Module)
+    return is_method and isinstance(head, Module)
+
+
+def _layers_at(
+    network: Module, paths: Sequence[str], logits_layer: str | None
+) -> dict[str, Module]:
+    """Return the modules at the paths of feature layers and of the logits layer."""
+    found = {
+        path: network.get_submodule(path.removesuffix(TOKENS)) for path in paths if path != HEAD
+    }
+    if HEAD in paths:
+        found[HEAD] = find_logits_layer(network, logits_layer)
+    if logits_layer is not None:
+        found[logits_layer] = network.get_submodule(logits_layer)
+    return found
+
+
+def check_network(
+    network: Module,
+    x: Any,
+    num_logits: int,
+    layers: Sequence[str] = (),
+    logits_layer: str | None = None,
+) -> None:
+    """Run a network, and raise a ``ValueError`` if it has no logits or features."""
+    name = f"The network {type(network).__name__}"
+    modules = _layers_at(network, layers, logits_layer)
+    with recording([*modules.values(), *_linear_layers(network)]) as calls:
+        output = _checked_run(network, x, name)
+    if logits_layer is None:
+        output = as_logits(output, num_logits)
+        if HEAD in layers:
+            _check_head(network, modules[HEAD], calls, as_interval(output))
+    last = {call.module: call for call in calls}
+    for path, module in modules.items():
+        count = sum(call.module is module for call in calls)
+        if count != 1:
+            raise ValueError(f"The layer {path!r} must run once, but ran {count} times.")
+    if logits_layer is not None:
+        name, output = f"The module {logits_layer!r}", last[modules[logits_layer]].output
+    output = as_logits(output, num_logits)
+    for path in layers:
+        _check_features(path, last[modules[path]].output_at(path), len(output))
+    check_logits(output, num_logits, name)
+
+
+def _checked_run(network: Module, x: Any, name: str) -> Any:
+    """Return the output of a network; an error describes the inputs and contains advice."""
+    named = as_arguments(network, x)
+    if named is not None and LABELS in x:
+        warnings.warn(
+            f"The network does not get the input {LABELS!r}. Pass the classes separately, for "
+            "example fit_distance(x, y).",
+            stacklevel=3,
+        )
+    parameters = (p for p in network.parameters() if p.is_floating_point())
+    frozen = [p for p in parameters if not (p.requires_grad or p.is_inference())]
+    try:
+        for parameter in frozen:  # so that the output has an autograd graph
+            parameter.requires_grad_(True)
+        return run(network, x)
+    except Exception as error:
+        advice = ""
+        if named is None and not isinstance(x, Tensor | Interval):
+            advice = " A dict needs the names of the arguments of forward as keys."
+        if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
+            advice += " Convert integers by .float(), or by Dataset.scaled() for images."
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        message = f"{name} cannot be run on inputs of {describe(x)}: {reason}.{advice}"
+        raise ValueError(message) from error
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+
+
+def is_single_row(network: Module, x: Any, num_logits: int) -> bool:
+    """Return whether the inputs are a single row without a batch dimension."""
+    is_array = isinstance(x, Tensor | Interval)
+    if is_array and x.ndim < 2:
+        return True
+    try:
+        rows = x[None] if is_array else {name: part[None] for name, part in x.items()}
+        return as_logits(run(network, rows), num_logits).shape == (1, num_logits)
+    except Exception:  # these inputs are not valid either
+        return False
+
+
+def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
+    """Raise a ``ValueError`` if logits ``(N, K)`` have a wrong size or are probabilities."""
+    if logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
+        raise ValueError(
+            f"{name} should return logits (N, {num_logits}), but returns {describe(logits)}. If "
+            f"these are logits, pass num_logits={logits.shape[1]}.{LOGITS_LAYER_ADVICE}"
+        )
+    if ending := find_ending(logits.lower if isinstance(logits, Interval) else logits):
+        raise ValueError(
+            f"{name} ends in a {ending}, but logits are needed. Return the input of the {ending}."
+            f"{LOGITS_LAYER_ADVICE}"
+        )
+
+
+def _check_features(path: str, found: Any, rows: int) -> None:
+    has_rows = isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == rows
+    if not has_rows or (path.endswith(TOKENS) and found.ndim != 3):
+        raise ValueError(
+            f"The features at {path!r} should have shape ({rows}, D) or ({rows}, C, ...), or "
+            f"({rows}, tokens, D) with {TOKENS!r}, but are {describe(found)}."
+        )
+
+
+def _check_head(network: Module, layer: Any, calls: Sequence[Call], output: Interval) -> None:
+    """Check that the last linear layer computes the logits from features ``(N, D)``."""
+    name = type(network).__name__
+    linear = (layer, *_linear_layers(network))
+    calls = [call for call in calls if call.module in linear]
+    ran = [call.module for call in calls]
+    if ran[-1:] != [layer] or ran.count(layer) != 1:
+        paths = {part: path for path, part in network.named_modules()}
+        order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
+        raise ValueError(
+            f"The last linear layer of {name}, {paths[layer]!r}, must be the last one that is "
+            f"called, but the calls are: {order}.{LOGITS_LAYER_ADVICE}"
+        )
+    features, logits = calls[-1].inputs[0], as_interval(calls[-1].output)
+    is_output = logits.shape == output.shape and all(
+        torch.allclose(*pair, 1e-4, 1e-5, equal_nan=True)
+        for pair in ((logits.lower, output.lower), (logits.upper, output.upper))
+    )
+    if _has_features(network) and not is_output:
+        raise ValueError(
+            f"The output of {name} should be head(features(x)). Rename the method features if it "
+            "has another meaning."
+        )
+    if features.ndim != 2:
+        raise ValueError(
+            f"The features of {name} should have shape (N, {layer.in_features}), got "
+            f"{tuple(features.shape)}. Pool or flatten before the last linear layer."
+        )

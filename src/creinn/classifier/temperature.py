@@ -1,12 +1,12 @@
 r"""Temperature scaling of logits (Guo et al., 2017).
 
-The logits of a classifier are divided by a temperature :math:`T`. For intervals, both bounds are
-divided. The temperature minimizes the log loss on held-out data plus the prior
+The logits, or both bounds of their intervals, are divided by the temperature :math:`T` that
+minimizes the log loss on held-out data plus the prior
 
 .. math:: (\ln T)^2 / (2 s^2), \qquad s = 1/2.
 
-The prior has little effect if there are many rows. If there are only a few rows, and all of them
-are classified correctly, it avoids :math:`T \to 0`.
+The prior avoids :math:`T \to 0` if there are only a few rows, and all of them are classified
+correctly. It has little effect on many rows.
 """
 
 import math
@@ -14,28 +14,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from creinn.classifier.network import logits_cross_entropy
 from creinn.distance.class_statistics import Sample
 from creinn.interval import Interval, as_interval
 
-DEVIATION = 0.5
-"""The standard deviation of the prior of the logarithm of the temperature."""
-
-MAX_TEMPERATURE = 100.0
-"""The largest temperature. The smallest one is its inverse."""
-
+DEVIATION = 0.5  # s in the prior
+MAX_TEMPERATURE = 100.0  # the smallest temperature is its inverse
+Probabilities = Callable[[Any], Tensor]
 _SAMPLE_SIZE = 5_000  # rows, for a relative error of a few percent
 _STEPS = 24  # of the coarse search
 _TINY = torch.finfo(torch.float64).tiny
 
 
 class Temperature(torch.nn.Module):
-    """Division of logits by a temperature in eval mode.
-
-    The temperature is 1 until :meth:`fit` is called. If ``is_on`` is false, the logits are
-    unchanged.
+    """Division of logits by a temperature in eval mode, if ``is_on``.
 
     Example:
         >>> temperature = Temperature().eval()
@@ -55,13 +49,8 @@ class Temperature(torch.nn.Module):
         """Divide a tensor or an interval by the temperature."""
         if self.training or not self.is_on:
             return logits
-        return (
-            logits.map_monotone(self._scaled)
-            if isinstance(logits, Interval)
-            else self._scaled(logits)
-        )
-
-    def _scaled(self, logits: Tensor) -> Tensor:
+        if isinstance(logits, Interval):
+            return logits.map_monotone(lambda bound: bound / self.value)
         return logits / self.value
 
     def reset(self) -> None:
@@ -69,37 +58,28 @@ class Temperature(torch.nn.Module):
         self.value = torch.ones_like(self.value)
 
     def fit(
-        self,
-        batches: Iterable[tuple[Any, Tensor]],
-        probabilities: Callable[[Any], Tensor] | None = None,
+        self, batches: Iterable[tuple[Any, Tensor]], probabilities: Probabilities | None = None
     ) -> None:
-        """Fit the temperature to batches of logits and targets.
-
-        See :func:`fit_temperature` for the method.
-        """
+        """Fit the temperature to logits and targets; see :func:`fit_temperature`."""
         sample = Sample(_SAMPLE_SIZE)
         for batch in batches:
             sample.add(batch)
         if (rows := sample.rows()) is not None:
             logits, labels = rows
-            found = fit_temperature(logits, labels, probabilities)
-            self.value = torch.full_like(self.value, found)
+            self.value = torch.full_like(self.value, fit_temperature(logits, labels, probabilities))
 
 
 @torch.no_grad()
 def fit_temperature(
-    logits: Any, labels: Tensor, probabilities: Callable[[Any], Tensor] | None = None
+    logits: Any, labels: Tensor, probabilities: Probabilities | None = None
 ) -> float:
-    """Return the temperature that minimizes the log loss.
-
-    The prior of this module is added to the log loss.
+    """Return the temperature that minimizes the log loss plus the prior.
 
     Args:
-        logits: A tensor or an interval of shape ``(N, ...)``. Rows that are not finite are ignored.
-        labels: The classes ``(N,)`` of the rows, or their distributions ``(N, K)``.
-        probabilities: A function from logits in float64 to probabilities ``(N, K)``. The default is
-            the softmax of logits ``(N, K)``, or the sigmoid of a single logit of class 1. It is
-            also used for intervals that are points.
+        logits: A tensor or an interval ``(N, ...)``. Rows that are not finite are ignored.
+        labels: Classes ``(N,)`` or label distributions ``(N, K)``.
+        probabilities: A function from logits in float64 to probabilities ``(N, K)``. The default,
+            also for points, is the softmax, or the sigmoid of a single logit of class 1.
 
     Example:
         >>> logits = torch.tensor([[-4.0], [4.0], [4.0], [4.0]])
@@ -121,21 +101,14 @@ def fit_temperature(
     def loss(log_temperature: float) -> float:
         scaled = logits * math.exp(-log_temperature)
         if probabilities is not None:
-            logs = probabilities(scaled).clamp_min(_TINY).log()
-        elif scaled.shape[1] == 1:
-            logs = F.logsigmoid(torch.cat((-scaled, scaled), 1))
-        else:
-            logs = scaled.log_softmax(1)
-        if labels.is_floating_point():
-            total = -float((labels * logs).sum())
-        else:
-            total = -float(logs.gather(1, labels.unsqueeze(1)).sum())
+            scaled = probabilities(scaled).clamp_min(_TINY).log()
+        total = len(labels) * float(logits_cross_entropy(scaled, labels))
         return total + (log_temperature / DEVIATION) ** 2 / 2
 
     from scipy.optimize import minimize_scalar  # its import takes a third of a second
 
     end = math.log(MAX_TEMPERATURE)
-    step = 2 * end / _STEPS  # so small that there is one minimum near the best step
+    step = 2 * end / _STEPS  # there is one minimum near the best step
     start = min((step * index - end for index in range(_STEPS + 1)), key=loss)
     bracket = max(-end, start - step), min(end, start + step)
     found = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-4})

@@ -1,11 +1,10 @@
-r"""Class statistics from batches: means, covariance and a random sample of rows.
+"""Means and covariance of the classes, and a random sample of the rows.
 
-The results do not depend on the division of the rows into batches or among processes, up to
-rounding.
+Up to rounding, the results do not depend on the batches and processes of the rows.
 """
 
-import itertools
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,13 @@ from torch import Tensor
 from creinn.distributed import all_sum, gather, rank, world_size
 from creinn.numerics import widen
 
-_BLOCK = 4096  # the number of rows that are converted to float64 at once
+Features = Float[Tensor, "rows features"]
+Labels = Int[Tensor, " rows"]
+_BLOCK = 4096  # rows that are converted to float64 at once
 
 
 class ClassSums:
-    """Sums of the features of each class, in float64 if the device supports it.
+    """Sums of the features of each class.
 
     Example:
         >>> sums = ClassSums(2)
@@ -30,22 +31,20 @@ class ClassSums:
         tensor([ 2.0000, 10.0000], dtype=torch.float64)
     """
 
-    counts: Tensor  # (K,)
+    counts: Tensor  # the number of rows of each class
     sums: Tensor  # (K, D), the sums of the features minus the shift
-    squares: Tensor  # (), the sum of the squares of all features
-    shift: Tensor  # (D,), the mean of the first block, which avoids cancellation
+    squares: Tensor  # the sum of the squares of all features
+    shift: Tensor  # the mean of the first block, to avoid cancellation
+    resolution: float  # machine epsilon of the features
 
     def __init__(self, num_classes: int) -> None:
         self._num_classes = num_classes
         self.counts = torch.empty(0)
-        self.resolution = 0.0  # the relative precision of the features
 
-    def add(
-        self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
-    ) -> None:
+    def add(self, features: Features, labels: Labels, sign: int = 1) -> None:
         """Add rows, or remove them if ``sign`` is -1."""
         for block, label in _blocks(features, labels):
-            if not self.counts.numel():
+            if not len(self.counts):
                 self.resolution = torch.finfo(features.dtype).eps
                 self.shift, self.squares = block.mean(0), block.new_zeros(())
                 self.counts = block.new_zeros(self._num_classes)
@@ -68,7 +67,7 @@ class ClassSums:
 
     @property
     def mean_square(self) -> Tensor:
-        """Mean of the squares of all features."""
+        """Mean square of all features."""
         return self.squares / (self.rows * len(self.shift))
 
     @property
@@ -77,13 +76,13 @@ class ClassSums:
         return self.shift + self.sums.sum(0) / self.rows
 
     def means(self) -> Float[Tensor, "classes features"]:
-        """Return the class means minus the origin; an empty class has that of the largest one."""
+        """Return the means minus the origin, with the mean of the largest for empty classes."""
         means = self.sums / self.counts.clamp_min(1).unsqueeze(1) - self.sums.sum(0) / self.rows
         means[self.counts == 0] = means[self.counts.argmax()].clone()
         return means
 
     def second_pass(self) -> "Products":
-        """Return empty sums of products, or raise an error if fourth powers overflow."""
+        """Return empty products, or raise a ``ValueError`` if fourth powers overflow."""
         if not bool(self.mean_square.square().isfinite()):
             raise ValueError("The features overflow. Look for an overflow in the network.")
         return Products(self.origin, self.means())
@@ -97,10 +96,8 @@ class Products:
         self.products = means.new_zeros(len(origin), len(origin))
         self.fourth, self.rows = means.new_zeros(()), means.new_zeros(())
 
-    def add(
-        self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
-    ) -> None:
-        """Add rows, or remove them if ``sign`` is -1."""
+    def add(self, features: Features, labels: Labels, sign: int = 1) -> None:
+        """See :meth:`ClassSums.add`."""
         origin, means = self._centers
         for block, label in _blocks(features, labels):
             residuals = block - origin - means[label]
@@ -109,29 +106,29 @@ class Products:
             self.rows += sign * len(residuals)
 
     def all_reduce(self) -> None:
-        """Add the sums of all processes."""
-        for name in ("products", "fourth", "rows"):
-            setattr(self, name, all_sum(getattr(self, name)))
+        """See :meth:`ClassSums.all_reduce`."""
+        self.products, self.fourth = all_sum(self.products), all_sum(self.fourth)
+        self.rows = all_sum(self.rows)
 
     def ledoit_wolf(self) -> tuple[Float[Tensor, "features features"], float]:
         r"""Return the covariance :math:`S` and its shrinkage :math:`\rho`.
 
-        The estimate of the covariance is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`. The
-        shrinkage minimizes the expected squared error (Ledoit and Wolf, 2004, in closed form).
+        The estimate :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I` minimizes the expected squared
+        error (Ledoit and Wolf, 2004, in closed form).
         """
         covariance = self.products / self.rows
-        squares = covariance.square().sum()
-        to_target = squares - covariance.diagonal().mean() * covariance.diagonal().sum()
-        error = (self.fourth / self.rows - squares) / self.rows
+        squares, variances = covariance.square().sum(), covariance.diagonal()
+        to_target = squares - variances.mean() * variances.sum()
         if not bool(to_target > torch.finfo(squares.dtype).eps * squares):
             return covariance, 0.0
+        error = (self.fourth / self.rows - squares) / self.rows
         return covariance, float((error / to_target).clamp(0, 1))
 
 
 def products_of_means(sums: ClassSums) -> Products:
-    """Return the products about the origin if each row is equal to its class mean."""
+    """Return the products about the origin of rows that are equal to their class mean."""
     means = sums.means()
-    between = Products(torch.zeros_like(sums.origin), torch.zeros_like(means))
+    between = Products(sums.origin, means)
     between.products = means.mT @ (sums.counts.unsqueeze(1) * means)
     between.fourth = (sums.counts * means.square().sum(1).square()).sum()
     between.rows = sums.counts.sum()
@@ -139,9 +136,7 @@ def products_of_means(sums: ClassSums) -> Products:
 
 
 class Sample:
-    """Random sample of at most ``size`` rows of batches, in order and without replacement.
-
-    The sample depends on the numbers of the rows, and not on the batches.
+    """Random sample of at most ``size`` rows, in order and without replacement.
 
     Example:
         >>> sample = Sample(size=3)
@@ -153,8 +148,8 @@ class Sample:
 
     def __init__(self, size: int = 20_000) -> None:
         self._size, self._count = size, 0
-        self._parts: list[Any] = []  # the rows of the sample, in several batches
-        self._numbers = np.empty(0, np.uint64)  # the numbers of these rows
+        self._parts: list[Any] = []  # the sample, in several batches
+        self._numbers = np.empty(0, np.uint64)  # of the rows of the sample
 
     def __len__(self) -> int:
         """Return the number of rows that were added."""
@@ -163,7 +158,7 @@ class Sample:
     def add(self, batch: Any) -> None:
         """Add the next rows: a tensor, an interval, or a tuple of these."""
         count = len(pytree.tree_leaves(batch)[0])
-        start = (rank() << 40) + self._count  # the rows of process 0 are the first ones
+        start = (rank() << 40) + self._count  # the rows of process 0 are first
         numbers = np.arange(start, start + count, dtype=np.uint64)
         self._count += count
         if len(self._numbers) >= self._size:
@@ -177,16 +172,17 @@ class Sample:
             self._join()
 
     def rows(self) -> Any:
-        """Return the sample of the rows of all processes, or ``None`` if there are none."""
+        """Return the sample of all processes, or ``None`` if there are no rows."""
         if world_size() > 1:
             leaves = pytree.tree_leaves(self._parts)
-            parts = gather(pytree.tree_map(lambda part: part.cpu(), self._parts))
             device = leaves[0].device if leaves else None
-            self._parts = pytree.tree_map(lambda part: part.to(device), [*itertools.chain(*parts)])
+            parts = chain(*gather(pytree.tree_map(lambda part: part.cpu(), self._parts)))
+            self._parts = pytree.tree_map(lambda part: part.to(device), list(parts))
             self._numbers = np.concatenate(gather(self._numbers))
-        if self._parts:
-            self._join()
-        return self._parts[0] if self._parts else None
+        if not self._parts:
+            return None
+        self._join()
+        return self._parts[0]
 
     def _join(self) -> None:
         """Join the parts, and keep the rows with the smallest keys."""

@@ -1,7 +1,7 @@
 """Selection of the feature layers of a network, and pooling of their outputs.
 
-A feature layer is the path of a module of which the output is used. It ends in ``:tokens`` if the
-output has the shape ``(N, tokens, D)``. ``<head>`` is the input of the layer of the logits.
+A feature layer is given by the path of a module. It ends in ``:tokens`` if the output
+has the shape ``(N, tokens, D)``. ``<head>`` is the input of the logits layer.
 """
 
 import math
@@ -11,28 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from creinn.interval import Interval, as_interval
 
 HEAD, TOKENS = "<head>", ":tokens"
-
-MAX_LAYERS = 4
-"""The largest number of layers with the same resolution, in addition to ``<head>``."""
+MAX_LAYERS = 4  # of the same resolution, without HEAD
 
 
 def select_feature_layers(
-    calls: Sequence[Any], paths: Mapping[torch.nn.Module, str], logits_layer: torch.nn.Module
+    calls: Sequence[Any], paths: Mapping[Module, str], logits_layer: Module
 ) -> tuple[str, ...]:
     """Select feature layers at several depths; ``<head>`` is the last one.
 
     For images and signals, this is the last output of each resolution, preferably of a block. For
     tokens, it is the output of at most :data:`MAX_LAYERS` blocks, and for perceptrons of as many
-    hidden layers. Modules that run more than once are not selected.
-
-    Args:
-        calls: All calls in order, with the attributes ``module``, ``inputs`` and ``output``.
-        paths: The path of each module.
-        logits_layer: The layer that computes the logits.
+    hidden layers. Modules that are called more than once are not selected. The calls have the
+    attributes ``module``, ``inputs`` and ``output``.
     """
     modules = [call.module for call in calls]
     counts = Counter(modules)
@@ -50,10 +45,11 @@ def select_feature_layers(
     maps = [call for call in once if call.output.ndim > 2 and call not in tokens]
     selected = _by_resolution(maps, blocks=True) + _some_blocks(tokens, paths)
     selected = selected or _by_resolution(maps, False) or _hidden_layers(once, calls[:end])
-    return *(
+    names = [
         paths[call.module] + TOKENS if call in tokens else _last_layer(call, once, paths)
         for call in selected
-    ), HEAD
+    ]
+    return *names, HEAD
 
 
 def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
@@ -83,10 +79,10 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
     return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
 
 
-def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
-    """Return the path of the layer that computes the output of a block, or else of the block.
+def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[Module, str]) -> str:
+    """Return the path of the layer that computes the output of a block, or of the block.
 
-    Layers are better because saved graphs have no blocks.
+    A layer is better, because saved graphs have no blocks.
     """
     parts = [part for part in block.module.modules() if not any(part.children())]
     same = (call.module for call in calls if call.output is block.output and call.module in parts)
@@ -94,7 +90,7 @@ def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module
 
 
 def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
-    """Return the last call of each resolution, either of blocks or of single layers."""
+    """Return the last call of each resolution, of blocks or of single layers."""
     last = {}
     for call in maps:
         resolution = tuple(call.output.shape[2:])
@@ -103,8 +99,8 @@ def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
     return list(last.values())
 
 
-def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> list[Any]:
-    """Return transformer blocks of the outermost type of which there are several."""
+def _some_blocks(tokens: Sequence[Any], paths: Mapping[Module, str]) -> list[Any]:
+    """Return transformer blocks, of the outermost type that is repeated."""
     blocks = [call for call in tokens if _is_block(call.module)]
     counts = Counter(type(call.module) for call in blocks)
     repeated = [call for call in blocks if counts[type(call.module)] > 1]
@@ -115,14 +111,13 @@ def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) ->
 
 
 def _hidden_layers(once: Sequence[Any], calls: Sequence[Any]) -> list[Any]:
-    """Return calls of which the output is the input of a linear layer."""
-    inputs = {
-        id(call.inputs[0]) for call in calls if hasattr(call.module, "in_features") and call.inputs
-    }
+    """Return the calls whose output is the input of a linear layer."""
+    linear = [call for call in calls if hasattr(call.module, "in_features") and call.inputs]
+    inputs = {id(call.inputs[0]) for call in linear}
     return _evenly([call for call in once if call.output.ndim == 2 and id(call.output) in inputs])
 
 
-def _is_block(module: torch.nn.Module) -> bool:
+def _is_block(module: Module) -> bool:
     """Return whether a module has several layers with weights."""
     return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules()) > 1
 
@@ -137,6 +132,6 @@ def _is_tokens(call: Any, is_signal: bool) -> bool:
 
 
 def _evenly(calls: list[Any]) -> list[Any]:
-    """Return at most :data:`MAX_LAYERS` calls at equal steps, with the last one."""
-    step = max(1, -(-len(calls) // MAX_LAYERS))
+    """Return at most :data:`MAX_LAYERS` calls at equal steps, including the last one."""
+    step = max(1, math.ceil(len(calls) / MAX_LAYERS))
     return calls[::-1][::step][::-1]

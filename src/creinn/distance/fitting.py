@@ -1,4 +1,4 @@
-"""Fit of a :class:`DistanceRadius` in two passes over the training data, in constant memory."""
+"""Fit of a :class:`DistanceRadius` in two passes over the training data."""
 
 import copy
 import math
@@ -9,42 +9,37 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 
-from creinn.distance.class_statistics import ClassSums, Products, Sample
-from creinn.distance.radius import DistanceRadius, with_directions
+from creinn.distance.class_statistics import ClassSums, Labels, Products, Sample
+from creinn.distance.radius import DistanceRadius, PerRow, with_directions
 from creinn.distributed import gather
 from creinn.interval import Interval
 from creinn.numerics import shorten_list
 
 SCALES = tuple(10 ** (exponent / 10) for exponent in range(-30, 1))
-"""The candidates for the scale: 0.001 to 1, ten per decade."""
 MAX_SCALE_ON_TRAINING_DATA = 0.03
-"""The largest scale that is chosen on data that the network was trained on."""
-ALLOWED_FALL = (0.001, 0.01)
-"""The allowed decrease of the area, absolute and relative to ``1 - area``."""
-ALLOWED_LOSS = 1.05
-"""The allowed factor of the log loss."""
-ALLOWED_GROWTH = (0.1, 1.0)
-"""The allowed increase of the number of classes, absolute and relative to the error rate."""
+ALLOWED_FALL = (0.001, 0.01)  # of the area, absolute and relative to 1 - area
+ALLOWED_LOSS = 1.05  # the factor of the log loss
+ALLOWED_GROWTH = (0.1, 1.0)  # of the number of classes, absolute and relative to the error rate
 _MIN_ROWS = 30  # with fewer rows, no sixth of the training data is held out
 
 
 class FeatureBatch(NamedTuple):
-    """Features, logits and labels of rows."""
+    """Features, logits and labels of a batch."""
 
     features: tuple[Interval, ...]
     logits: Interval
     labels: Tensor
 
     def take(self, rows: Bool[Tensor, " rows"]) -> "FeatureBatch":
-        """Return the rows of a mask."""
+        """Return the rows that a mask selects."""
         return pytree.tree_map(lambda part: part[rows], self)
 
 
 class Quality(NamedTuple):
-    """Quality of the predictions with a given radius."""
+    """Quality of predictions."""
 
     area: float  # under the accuracy-rejection curve
     loss: float  # log loss of the intersection probability
@@ -52,28 +47,24 @@ class Quality(NamedTuple):
     error_rate: float
 
 
-Evaluate: TypeAlias = Callable[[FeatureBatch, Tensor], Quality]
-"""A function of rows and of their radii ``(N,)``."""
+Batches: TypeAlias = Iterable[FeatureBatch]
+OnBatch: TypeAlias = Callable[[FeatureBatch], None]
+Evaluate: TypeAlias = Callable[[FeatureBatch, Tensor], Quality]  # of rows and their radii
 
 
 def fit_radius(
     radius: DistanceRadius,
-    train: Iterable[FeatureBatch],
-    held_out: Iterable[FeatureBatch] | None,
+    train: Batches,
+    held_out: Batches | None,
     scale: float | None,
     evaluate: Evaluate,
-    on_batch: Callable[[FeatureBatch], None] | None = None,
+    on_batch: OnBatch | None = None,
 ) -> None:
     """Fit distances to the training data, and scores and a scale to held-out data.
 
-    Args:
-        radius: The radius, which is fitted in place.
-        train: The training data, which are iterated twice.
-        held_out: Data that the network was not trained on. If ``None``, scores and scale are fitted
-            to a sixth of a sample of the training data, which the distances then leave out.
-        scale: The scale, or ``None`` to choose it; see :func:`choose_scale`.
-        evaluate: The function that computes the quality of predictions.
-        on_batch: A function that is called once with each batch of the training data.
+    The training data are iterated twice; ``on_batch`` is called once with each batch. Without
+    held-out data, scores and scale are fitted to a sixth of a sample of the training data, which
+    the distances leave out meanwhile. The scale ``None`` is chosen by :func:`choose_scale`.
     """
     sums, sample = _first_pass(radius.num_classes, train, held_out, on_batch)
     groups = [sums]
@@ -96,10 +87,7 @@ def fit_radius(
 
 
 def _first_pass(
-    num_classes: int,
-    train: Iterable[FeatureBatch],
-    held_out: Iterable[FeatureBatch] | None,
-    on_batch: Callable[[FeatureBatch], None] | None,
+    num_classes: int, train: Batches, held_out: Batches | None, on_batch: OnBatch | None
 ) -> tuple[list[ClassSums], FeatureBatch]:
     """Return the class sums of all processes, and a sample of the held-out data."""
     sums: list[ClassSums] = []
@@ -113,8 +101,8 @@ def _first_pass(
             sample.add(batch)
     for batch in held_out or ():
         sample.add(batch)
-    of_processes = gather((len(sums) > 0, len(sample)))
-    if not all(has_rows for has_rows, _ in of_processes) or not any(n for _, n in of_processes):
+    has_rows, counts = zip(*gather((len(sums) > 0, len(sample))), strict=True)
+    if not all(has_rows) or not any(counts):
         name = "held-out" if sums else "training"
         raise ValueError(f"The {name} data are empty. The distance needs at least one row.")
     for of_layer in sums:
@@ -122,9 +110,7 @@ def _first_pass(
     return sums, sample.rows()
 
 
-def _second_pass(
-    train: Iterable[FeatureBatch], products: Sequence[Sequence[Products]], rows: int
-) -> None:
+def _second_pass(train: Batches, products: Sequence[Sequence[Products]], rows: int) -> None:
     """Add all rows to each group of products."""
     for batch in train:
         for group in products:
@@ -133,18 +119,18 @@ def _second_pass(
         of_layer.all_reduce()
         if of_layer.rows != rows:
             raise ValueError(
-                f"The training data had {rows} rows, and then {int(of_layer.rows)} rows in a "
-                "second pass. Pass data that can be iterated twice."
+                f"The training data have {rows} rows, but {int(of_layer.rows)} rows in a second "
+                "pass. Use data that can be iterated twice."
             )
 
 
 def _add(group: Sequence[ClassSums | Products], batch: FeatureBatch, sign: int = 1) -> None:
-    """Add the rows of a batch to the sums of each distance, or remove them if ``sign`` is -1."""
+    """Add the rows to the sums of each distance, or remove them if ``sign`` is -1."""
     for of_layer, x in zip(group, with_directions(batch.features), strict=True):
         of_layer.add(x.center, batch.labels, sign)
 
 
-def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Tensor, " rows"]:
+def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> PerRow:
     """Return the excess of each half of the rows, with scores fitted to the other half."""
     if len(batch.labels) < 2:
         radius.fit_scores(batch.features)
@@ -158,16 +144,13 @@ def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Te
 
 
 def choose_scale(
-    batch: FeatureBatch,
-    excess: Float[Tensor, " rows"],
-    evaluate: Evaluate,
-    largest: float = math.inf,
+    batch: FeatureBatch, excess: PerRow, evaluate: Evaluate, largest: float = math.inf
 ) -> float:
     """Return the largest of :data:`SCALES` that hardly changes the quality of predictions.
 
-    The search ends at the first scale with a quality that differs from that at scale 0 by more than
-    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`. The smallest scale is
-    always allowed.
+    The search ends before the first scale whose quality differs from that of scale 0 by more than
+    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`.
+    At least the first scale is returned.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
     min_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
@@ -182,8 +165,8 @@ def choose_scale(
     return [SCALES[0], *takewhile(is_allowed, candidates)][-1]
 
 
-def stratified_mask(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
-    """Return a mask of one of ``parts`` equal random parts of each class; the seed is fixed."""
+def stratified_mask(labels: Labels, parts: int) -> Bool[Tensor, " rows"]:
+    """Return a mask of one of ``parts`` random parts of each class; the seed is fixed."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = shuffled.to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
@@ -195,7 +178,7 @@ class LabelWarning(UserWarning):
 
 
 class Agreement:
-    """Counts of the labels, of the predicted classes, and of rows where both agree.
+    """Counts of labels, of predicted classes, and of rows where both agree.
 
     Example:
         >>> agreement = Agreement(2)
@@ -207,7 +190,7 @@ class Agreement:
     def __init__(self, num_classes: int) -> None:
         self.counts = torch.zeros(3, num_classes, dtype=torch.long)
 
-    def add(self, labels: Int[Tensor, " rows"], predicted: Int[Tensor, " rows"]) -> None:
+    def add(self, labels: Labels, predicted: Labels) -> None:
         """Count the rows of a batch."""
         self.counts = self.counts.to(labels.device)
         for row, classes in enumerate((labels, predicted, labels[labels == predicted])):
@@ -216,7 +199,7 @@ class Agreement:
     def is_chance(self) -> bool:
         r"""Return whether the accuracy is at most one standard error above chance.
 
-        For independent labels and predictions with the shares :math:`p_k` and :math:`q_k` of the
+        For independent labels and predictions with shares :math:`p_k` and :math:`q_k` of the
         classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the variance
         :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen and Everitt, 1969). If it
         is 0, chance is :math:`1 / K`.
@@ -236,14 +219,14 @@ class Agreement:
         messages = []
         if missing := [str(k) for k, count in enumerate(labels) if not count]:
             messages.append(
-                f"The training data have no row of class {shorten_list(missing)}. Rows of such a "
-                "class count as far from the training data."
+                f"The training data have no row of class {shorten_list(missing)}. New rows of it "
+                "will be far from the training data."
             )
         if self.is_chance():
             messages.append(
                 f"The network predicts the label of {sum(agreeing)} of {sum(labels)} rows, which "
-                "is not better than chance. Check that the network is trained, and that the "
-                "labels have its class numbers and the order of the inputs."
+                "is not better than chance. Check the training of the network, and the numbers "
+                "and the order of the labels."
             )
         for message in messages:
             warnings.warn(message, LabelWarning, stacklevel=stacklevel + 1)

@@ -4,15 +4,14 @@ r"""Squared Mahalanobis distances from the classes of the training features.
     d(x) = \min_k\, (f - \mu_k)^\top \Sigma^{-1} (f - \mu_k), \qquad
     d'(x) = d(x) - (f - \mu)^\top (\Sigma + B)^{-1} (f - \mu).
 
-Here :math:`\mu_k` are the class means and :math:`\mu` is the mean of all features. The covariance
+The class means are :math:`\mu_k`, and the mean of all features is :math:`\mu`. The covariance
 :math:`\Sigma` within the classes is shrunk towards a multiple of the identity (Ledoit and Wolf,
-2004), so the distances are finite. :math:`B` is the covariance of the class means. If there are
-many features, the directions with the largest variances are kept. All others have the mean of their
-variances.
+2004). :math:`B` is the covariance of the class means. Of many features, the directions with the
+largest variances are kept, and the others have the mean of their variances.
 
-For the relative distance :math:`d'` (Ren et al., 2021), let :math:`w` be the whitened row. In these
-coordinates, :math:`\Sigma` is the identity and :math:`B` has a few directions :math:`v_j` with
-variances :math:`\lambda_j`. The other directions cancel. With :math:`u_j = v_j^\top w`,
+In the coordinates :math:`w` of a whitened row, :math:`\Sigma` is the identity and :math:`B` has a
+few directions :math:`v_j` with variances :math:`\lambda_j`. The other directions cancel in the
+relative distance :math:`d'` (Ren et al., 2021). With :math:`u_j = v_j^\top w`,
 
 .. math::
     d'(x) = \min_k \|u - u_k\|^2 - \textstyle\sum_j u_j^2 / (1 + \lambda_j).
@@ -22,24 +21,21 @@ import functools
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from creinn.distance.class_statistics import ClassSums, Products, products_of_means
+from creinn.distance.class_statistics import ClassSums, Labels, Products, products_of_means
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
 
-MAX_RANK = 256
-"""The default number of directions that have a variance of their own."""
-
+MAX_RANK = 256  # the default number of directions with their own variance
 _MIN_SHRINKAGE = 1e-6
 
 
 class Distance(torch.nn.Module):
     """Squared Mahalanobis distance to the nearest class, and relative distance.
 
-    The buffers are empty before the fit. ``rank`` is the largest number of directions that have a
-    variance of their own.
+    At most ``rank`` directions have their own variance. All buffers are empty before the fit.
 
     Example:
         >>> distance = Distance(num_classes=2)  # the means are 0 and 8, the variance is 1
@@ -48,29 +44,28 @@ class Distance(torch.nn.Module):
         (tensor([1., 9.]), tensor([0.4706, 6.1176]))
     """
 
-    origin: Tensor  # (D,), the mean of all features
-    directions: Tensor  # (D, R), orthonormal columns
-    deviations: Tensor  # (R,), the standard deviations along the directions
-    rest: Tensor  # (), the standard deviation in all other directions; unused if R = D
-    means: Tensor  # (K, W), the whitened class means
-    axes: Tensor  # (W, J), orthonormal columns that span the class means
-    coordinates: Tensor  # (K, J), the class means along the axes
-    shares: Tensor  # (J,), the share of the variance within the classes along the axes
+    origin: Tensor  # the mean of all features, with shape (D,)
+    directions: Tensor  # orthonormal columns (D, R)
+    deviations: Tensor  # the standard deviations (R,) along the directions
+    rest: Tensor  # the standard deviation in the other directions
+    means: Tensor  # the whitened class means (K, W)
+    axes: Tensor  # orthonormal columns (W, J) that span the class means
+    shares: Tensor  # the shares (J,) of the variance within the classes
+    coordinates: Tensor  # the class means (K, J) along the axes
 
     def __init__(self, num_classes: int, rank: int = MAX_RANK) -> None:
         super().__init__()
         self.num_classes, self.rank = num_classes, rank
-        for name in ("origin", "directions", "deviations", "rest", "means", "axes", "shares"):
+        for name in Distance.__annotations__:
             self.register_buffer(name, torch.empty(0))
-        self.register_buffer("coordinates", torch.empty(0))
 
     def forward(self, features: Interval | Float[Tensor, "rows features"]) -> tuple[Tensor, Tensor]:
         r"""Return the squared distance and the relative distance of each row.
 
-        For an interval, the results are upper bounds over the box. Let :math:`c` and :math:`r` be
-        the whitened center and radius, and :math:`m` the mean that is nearest to :math:`c`. The
-        first bound is :math:`\sum_i (|c_i - m_i| + r_i)^2`. The second bound is a sum of convex
-        functions of :math:`u_j`, and the maximum of each is at an end of its interval.
+        For an interval, the results are upper bounds. With the whitened center :math:`c` and radius
+        :math:`r`, and the mean :math:`m` that is nearest to :math:`c`, the first bound is
+        :math:`\sum_i (|c_i - m_i| + r_i)^2`. The second bound is a sum of convex functions of
+        :math:`u_j`, each with its maximum at an end of its interval.
         """
         features = as_interval(features)
         center = self.whiten(features.center - self.origin)
@@ -87,7 +82,7 @@ class Distance(torch.nn.Module):
     def whiten(self, x: Tensor, of_radius: bool = False) -> Tensor:
         """Transform features minus the origin to ``R`` (if ``R = D``) or ``R + D`` coordinates.
 
-        For the radius of an interval, the result is an upper bound of the radius.
+        With ``of_radius``, transform radii to upper bounds of the radii.
         """
         directions = self.directions.abs() if of_radius else self.directions
         along = x @ directions
@@ -107,7 +102,7 @@ class Distance(torch.nn.Module):
         self.set_statistics(sums, products)
 
     def set_statistics(self, sums: ClassSums, products: Products) -> None:
-        """Set the buffers from the sums of both passes over the training features."""
+        """Compute the buffers from the sums of two passes over training features."""
         means, like = sums.means(), self.origin
         covariance, shrinkage = _nonzero_covariance(sums, products)
         variance = covariance.diagonal().mean()
@@ -129,7 +124,7 @@ class Distance(torch.nn.Module):
             setattr(self, name, buffer.to(like))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load buffers of any size for the same number of classes."""
+        """Resize the buffers, except for another number of classes."""
         for name in list(self._buffers):
             saved = state_dict.get(prefix + name)
             if saved is not None and (name != "means" or len(saved) in (0, self.num_classes)):
@@ -137,19 +132,14 @@ class Distance(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def nearest_of(
-    means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]
-) -> Int[Tensor, " rows"]:
+def nearest_of(means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]) -> Labels:
     """Return the index of the nearest mean, in float64 because squares cancel in float32."""
     wide = widen(means)
     return torch.addmm(wide.square().sum(1), widen(u), wide.mT, beta=-0.5).argmax(1)
 
 
 def _nonzero_covariance(sums: ClassSums, products: Products) -> tuple[Tensor, float]:
-    """Return the first covariance that exceeds rounding errors, and its shrinkage.
-
-    The candidates are that within the classes, that of the class means, and the identity.
-    """
+    """Return the first covariance above the rounding error, or the identity, and its shrinkage."""
     noise = sums.mean_square * sums.resolution**2
     for candidate in (products, products_of_means(sums)):
         covariance, shrinkage = candidate.ledoit_wolf()

@@ -1,25 +1,25 @@
 r"""Radii of the logits that grow with the distance from the training data.
 
-CreINN adds the radius of a row to the radius of all its logits, after batch norm and before
-Interval SoftMax. At the feature layer :math:`l`, :math:`d_l` is the squared distance to the nearest
-class. At the two deepest layers, :math:`\hat d_l` and :math:`\hat d'_l` are the squared and the
-relative distance of the features divided by their norm (:mod:`creinn.distance.mahalanobis`). The
-score :math:`z(\cdot)` is the difference from the median of held-out data, divided by their spread.
-The radius is
+CreINN adds the radius of a row to the radius of its logits, after batch norm and before Interval
+SoftMax. At the feature layer :math:`l`, :math:`d_l` is the squared distance to the nearest class.
+At the two deepest layers, :math:`\hat d_l` and :math:`\hat d'_l` are the squared and the relative
+distance of the features divided by their norm (:mod:`creinn.distance.mahalanobis`). The score
+:math:`z(\cdot)` is the difference from the median of held-out data, divided by their spread. Then
 
 .. math::
     r(x) = s \log(1 + e^{z(n + 0.7 f)})^4, \qquad
     n = z\Bigl(\sum_{l\ \text{last two}} z(\hat d_l) + z(\hat d'_l)\Bigr), \qquad
     f = z\Bigl(\sum_l \max(0, z(d_l))\Bigr).
 
-The near term :math:`n` detects unknown classes, which differ in the direction of the features. The
-far term :math:`f` detects other kinds of data, mostly at the first layers. Because of the fourth
-power, the radius is small for usual data. Far from the data, the credal set is the whole simplex.
-For intervals of features, all terms and the radius are upper bounds.
+The near term :math:`n` detects unknown classes, whose features have other directions. The far term
+:math:`f` detects other kinds of data, mostly at the first layers. Because of the fourth power, the
+radius is small for usual data. Far from the data, the credal set is the whole simplex. If
+the features are intervals, the radius is an upper bound.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import torch
@@ -32,29 +32,24 @@ from creinn.distance.mahalanobis import Distance
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
 
-Features: TypeAlias = Sequence[Interval | Tensor]
-"""Features of shape ``(N, D)`` of each feature layer."""
+Features: TypeAlias = Sequence[Interval | Tensor]  # features (N, D) of each feature layer
+PerRow = Float[Tensor, " rows"]
+Terms = Float[Tensor, "rows terms"]
 
-VACUOUS = 20.0
-"""If a radius exceeds the range of the logits by this number, the set is the whole simplex."""
+VACUOUS = 20.0  # if a radius exceeds the range of the logits by 20, the set is the whole simplex
 NUM_NEAR_LAYERS = 2
-"""The number of layers of the near term."""
-FAR_WEIGHT = 0.7
-"""The weight of the far term. Larger weights favor other kinds of data over unknown classes."""
+FAR_WEIGHT = 0.7  # larger weights favor other kinds of data over unknown classes
 POWER = 4
-"""The exponent of the radius."""
-MAX_SCORE = 1e6
-"""The largest score. For larger scores, the radius is as large as possible."""
+MAX_SCORE = 1e6  # for larger scores, the radius is as large as possible
 _UPPER_QUANTILE = 0.84  # one standard deviation above the median of a normal distribution
 _MIN_SPREAD = 1e-3  # relative to the median, because constant data differ by rounding
 
 
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
-    r"""Divide the features of each row by their norm; the result of a zero vector is zero.
+    r"""Divide the features of each row by their norm, if it is not zero.
 
-    The result of an interval contains the results of all its members. The component
-    :math:`f_i / \|f\|` is bounded by the bounds of :math:`f_i` divided by the bounds of the norm,
-    and by 1.
+    The result of an interval contains those of all members. The component :math:`f_i / \|f\|` is
+    bounded by the bounds of :math:`f_i` divided by those of the norm, and by 1.
 
     Example:
         >>> unit_directions(Interval(torch.tensor([[3.0, 0.0]]), torch.tensor([[3.0, 4.0]])))
@@ -71,22 +66,20 @@ def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Inte
 
 
 def with_directions(features: Features) -> tuple[Interval, ...]:
-    """Return the inputs of the distances: all features, and the directions of the deepest."""
+    """Return the inputs of the distances: features, and directions of the deepest ones."""
     return *map(as_interval, features), *map(unit_directions, features[-NUM_NEAR_LAYERS:])
 
 
-def stack_terms(
-    distances: Sequence[tuple[Tensor, Tensor]], layers: int
-) -> Float[Tensor, "rows terms"]:
+def stack_terms(distances: Sequence[tuple[Tensor, Tensor]], layers: int) -> Terms:
     """Stack the squared distances of layers, then both distances of the directions."""
-    far, near = distances[:layers], distances[layers:]
-    return torch.stack([*(one for one, _ in far), *(term for pair in near for term in pair)], 1)
+    squared = [squared for squared, _ in distances[:layers]]
+    return torch.stack([*squared, *chain(*distances[layers:])], 1)
 
 
-def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
-    """Add a radius per row to all logits of shape ``(N, K)``.
+def add_radius(logits: Interval, radius: PerRow) -> Interval:
+    """Add a radius per row to logits ``(N, K)``.
 
-    The radius is at most the range of the logits of the row, plus :data:`VACUOUS` and a bound of
+    The radius is limited to the range of the logits of the row, plus :data:`VACUOUS` and a bound of
     the rounding error. Larger radii do not change the probabilities. The range of a single logit
     includes 0.
     """
@@ -101,15 +94,12 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
 
 
 class DistanceRadius(torch.nn.Module):
-    """Radius per row from the features of several layers.
+    """Radius per row from the features of several layers."""
 
-    The radius is 0 until :func:`creinn.distance.fitting.fit_radius` is called.
-    """
-
-    distances: Any  # a ModuleList with one Distance for each result of with_directions
-    medians: Tensor  # (terms,), on held-out data
-    spreads: Tensor  # (terms,), from the median to the upper quantile
-    sums: Tensor  # (3, 2), the medians and spreads of the near term, the far term and their sum
+    distances: Any  # a list with one Distance for each result of with_directions
+    medians: Tensor  # of the terms of held-out data
+    spreads: Tensor  # the differences between the median and the upper quantile
+    sums: Tensor  # (3, 2), the medians and the spreads of the near term, the far term and their sum
     scale: Tensor
     fitted: Tensor
 
@@ -117,21 +107,20 @@ class DistanceRadius(torch.nn.Module):
         super().__init__()
         self.num_classes = num_classes
         self.distances = torch.nn.ModuleList()
-        self.register_buffer("medians", torch.empty(0))
-        self.register_buffer("spreads", torch.empty(0))
+        for name in ("medians", "spreads"):
+            self.register_buffer(name, torch.empty(0))
         self.register_buffer("sums", torch.zeros(3, 2))
         self.register_buffer("scale", torch.zeros(()))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
     @property
     def has_data(self) -> bool:
-        """Whether the distances are fitted, without waiting for the device as ``fitted`` does."""
+        """Whether the distances are fitted; unlike ``fitted``, it does not wait for a device."""
         return len(self.distances) > 0
 
     def set_statistics(self, sums: Sequence[ClassSums], products: Sequence[Products]) -> None:
-        """Set the statistics of the distances."""
-        if len(self.distances) != len(sums):
-            self._make_distances(len(sums))
+        """Set the statistics of all distances."""
+        self._make_distances(len(sums))
         for distance, *statistics in zip(self.distances, sums, products, strict=True):
             distance.set_statistics(*statistics)
 
@@ -142,12 +131,12 @@ class DistanceRadius(torch.nn.Module):
         if not bool((self.medians.isfinite() & self.spreads.isfinite()).all()):
             raise ValueError("The distances overflow. Look for an overflow in the network.")
         near, far = self._near_and_far(terms)
-        parts = [torch.stack(_median_and_spread(part)) for part in (near, far)]
-        self.sums = torch.stack((*parts, parts[1]))
+        self.sums[0] = torch.stack(_median_and_spread(near))
+        self.sums[1] = torch.stack(_median_and_spread(far))
         self.sums[2] = torch.stack(_median_and_spread(self._weighted_sum(near, far)))
 
-    def excess(self, features: Features) -> Float[Tensor, " rows"]:
-        """Return the radius divided by the scale; it is the largest number on overflow."""
+    def excess(self, features: Features) -> PerRow:
+        """Return the radius divided by the scale, or the largest number on overflow."""
         median, spread = self.sums[2]
         weighted = self._weighted_sum(*self._near_and_far(self._terms(features)))
         score = (weighted - median) / spread
@@ -155,12 +144,10 @@ class DistanceRadius(torch.nn.Module):
         return torch.where(score < MAX_SCORE, excess, torch.finfo(excess.dtype).max)
 
     def forward(self, features: Features) -> Tensor:
-        """Return radii of shape ``(N,)``."""
-        if not self.has_data:
-            return as_interval(features[0]).lower.new_zeros(len(features[0]))
+        """Return radii ``(N,)``."""
         return self.scale * self.excess(features)
 
-    def _terms(self, features: Features) -> Float[Tensor, "rows terms"]:
+    def _terms(self, features: Features) -> Terms:
         pairs = zip(self.distances, with_directions(features), strict=True)
         distances = [distance(x) for distance, x in pairs]
         return at_least_single(stack_terms(distances, len(features)))
@@ -175,14 +162,14 @@ class DistanceRadius(torch.nn.Module):
         return (near - medians[0]) / spreads[0] + FAR_WEIGHT * (far - medians[1]) / spreads[1]
 
     def _make_distances(self, count: int) -> None:
-        distances = torch.nn.ModuleList(Distance(self.num_classes) for _ in range(count))
-        self.distances = distances.to(self.scale).train(self.training)
+        if count != len(self.distances):
+            distances = torch.nn.ModuleList(Distance(self.num_classes) for _ in range(count))
+            self.distances = distances.to(self.scale).train(self.training)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         own = f"{prefix}distances."
-        count = sum(key.startswith(own) and key.endswith(".origin") for key in state_dict)
-        if count != len(self.distances):
-            self._make_distances(count)
+        origins = [key for key in state_dict if key.startswith(own) and key.endswith(".origin")]
+        self._make_distances(len(origins))
         for name in ("medians", "spreads"):
             if (values := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, self.scale.new_empty(values.shape))
@@ -190,7 +177,7 @@ class DistanceRadius(torch.nn.Module):
 
 
 def check_distance(distance: Any) -> None:
-    """Raise an error if ``distance`` is not a boolean, ``None`` or a scale of radii."""
+    """Raise an error if ``distance`` is not a boolean, ``None`` or a scale."""
     if not isinstance(distance, int | float | None):
         raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
     if distance is not None and not 0 <= distance < math.inf:
@@ -203,7 +190,7 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the median and the spread over any number of rows, unlike ``torch.quantile``."""
+    """Return the median and the spread; unlike ``torch.quantile``, of any number of rows."""
     ordered, last = values.sort(0).values, len(values) - 1  # NaN is last
     median, upper = ordered[last // 2], ordered[math.ceil(_UPPER_QUANTILE * last)]
     return median, torch.maximum(upper - median, _MIN_SPREAD * (1 + median.abs()))

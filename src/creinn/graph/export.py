@@ -158,7 +158,7 @@ class _Graph(Module):
 
 def _kept_calibration(model: Model) -> Calibration:
     """Return the parts of the calibration that can be exported."""
-    conformal, abstention = model.current_conformal(), model.current_abstention()
+    conformal, abstention = model.current_calibration()
     for found in (conformal, abstention):
         if found is not None and found.stale:
             raise RuntimeError(found.stale)

@@ -21,7 +21,6 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.inputs import (
     ReiterableStream,
     as_inputs,
-    as_rows,
     as_targets,
     concatenate,
     count_rows,
@@ -181,7 +180,9 @@ class Rows:
 
     def _read_pair(self, inputs: Any, targets: Any, weights: Any = None) -> Tensor:
         """Check a pair, set the attributes and return the targets."""
-        inputs = as_rows(inputs) if is_mapped(inputs) else self._check_inputs(inputs)
+        inputs = (
+            as_inputs(inputs, keep_arrays=True) if is_mapped(inputs) else self._check_inputs(inputs)
+        )
         targets = as_targets(targets, self._num_classes, self._name)
         self._pair = inputs, targets
         self.in_memory = None if is_mapped(inputs) else self._pair
