@@ -105,7 +105,7 @@ class Classifier(Module):
         Raises:
             ValueError: If there are no rows.
         """
-        parts = list(self.predict_batches(x, batch_size, missing))
+        parts = list(self._predict_all(x, batch_size, missing))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
         return parts[0] if len(parts) == 1 else self.prediction_type.concatenate(parts)
@@ -137,10 +137,7 @@ class Classifier(Module):
             >>> [len(prediction) for prediction in model.predict_batches(torch.zeros(10, 2), 4)]
             [4, 4, 2]
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-        check_choice("missing", missing, Missing)
-        return self._predict_batches(batches(x, batch_size), missing)
+        return self._predict_all(x, batch_size, missing)
 
     def predict_labelled(
         self, data: Any, batch_size: int = 256, missing: Missing = "refuse"
@@ -182,6 +179,12 @@ class Classifier(Module):
 
         prediction = self.predict(inputs(), batch_size, missing)
         return prediction, torch.cat([y.to(prediction.label.device) for y in labels])
+
+    def _predict_all(self, x: Inputs, batch_size: int, missing: Missing) -> Iterator[Prediction]:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+        check_choice("missing", missing, Missing)
+        return self._predict_batches(batches(x, batch_size), missing)
 
     def _predict_batches(self, inputs: Iterable[Inputs], missing: Missing) -> Iterator[Prediction]:
         rows = 0

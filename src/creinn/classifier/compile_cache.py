@@ -58,12 +58,6 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
     return entry.compiled
 
 
-def is_compiled(model: Module) -> bool:
-    """Return whether the cache contains the compiled form of the current model."""
-    entry = _ENTRIES.get(model)
-    return entry is not None and entry.compiled is not None and entry.is_valid(fingerprint(model))
-
-
 def invalidate(model: Module) -> None:
     """Remove the compiled form of a model."""
     _ENTRIES.pop(model, None)

@@ -113,8 +113,7 @@ class CredalClassifier(Classifier):
         Raises:
             RuntimeError: If a distance is not fitted to the current network.
         """
-        if not compile_cache.is_compiled(self):  # which is only the case for fitted models
-            self.check_fitted()
+        self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def check_fitted(self) -> None:
@@ -149,8 +148,9 @@ class CredalClassifier(Classifier):
     def _forward_fast(self, x: Inputs) -> CredalSet:
         if not self.uses_compile_cache:
             compile_cache.invalidate(self)
-        elif compiled := compile_cache.compiled_form(self, x, creinn.compile_for_predict):
+        elif compiled := compile_cache.compiled_form(self, x, _compile_fitted):
             return compiled(x)
+        self.check_fitted()
         return cast(CredalSet, super()._forward_fast(x))
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
@@ -281,6 +281,12 @@ class CredalClassifier(Classifier):
     def _calibration_changes(self) -> list[str]:
         fitted_on = self.calibration.fitted_on
         return fitted_on.changes(self.part_hashes()) if fitted_on.parts else []
+
+
+def _compile_fitted(model: CredalClassifier, x: Inputs) -> Any:
+    """Compile a model, or raise an error if its distance is not fitted to its network."""
+    model.check_fitted()
+    return creinn.compile_for_predict(model, x)
 
 
 class Ensemble(CredalClassifier):
