@@ -12,12 +12,12 @@ from creinn import models
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import Method
 from creinn.cli.sources import (
-    PreparedData,
     check_classes,
     check_counts,
     image_parts,
     show_progress,
 )
+from creinn.data.dataset import Dataset
 from creinn.data.images import is_tree, open_tree
 from creinn.data.transforms import normalize
 from creinn.distributed import rank
@@ -57,7 +57,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
 
 def learn_features(
     options: "TrainOptions", preprocessing: dict[str, Any]
-) -> tuple[PreparedData, Extractor]:
+) -> tuple[Dataset, Extractor]:
     """Compute the features of all images, or read them from the directory of the model."""
     classes = check_classes(options)
     logits = 1 if len(classes) == 2 else len(classes)
@@ -75,7 +75,7 @@ def learn_features(
             write_tensors(path, tensors, header)
     rows, labels = tensors["features"], tensors["labels"]
     notes: dict[str, Any] = {name: header[name] for name in ("notes", "unreadable")}
-    data = PreparedData(options.source, rows, labels, classes, preprocessing=preprocessing, **notes)
+    data = Dataset(options.source, rows, labels, classes, preprocessing=preprocessing, **notes)
     check_counts(data)
     return data, extract
 

@@ -33,7 +33,6 @@ from creinn.cli.photographs import (
 )
 from creinn.cli.sources import (
     OPTIONS,
-    PreparedData,
     check_paths,
     learn_data,
     predict_rows,
@@ -186,9 +185,7 @@ def check_directory(out: Path) -> None:
         read_config(out)  # raises an error if another program wrote it
 
 
-def train_val_split(
-    data: PreparedData, options: TrainOptions
-) -> tuple[PreparedData, PreparedData | None]:
+def train_val_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
     """Split the rows into a training set and a validation set, which can be ``None``.
 
     The default fraction is a sixth, or 0 if a sixth is too small, or if the model is not new and
@@ -218,8 +215,8 @@ def _fit(
     options: TrainOptions,
     build: Callable[[], Classifier],
     members: int,
-    train_data: PreparedData,
-    val_data: PreparedData | None,
+    train_data: Dataset,
+    val_data: Dataset | None,
     config: TrainConfig,
 ) -> tuple[Sequence[Classifier], Sequence[History]]:
     """Train the networks, or only fit the distance if ``train=nothing``."""
@@ -239,7 +236,7 @@ def _fit(
 
 def _load(
     options: TrainOptions,
-) -> tuple[list[CreINN], PreparedData, Extractor | None]:
+) -> tuple[list[CreINN], Dataset, Extractor | None]:
     """Load the networks of ``--from``, and the data or the features of a frozen network."""
     if options.from_ is not None:
         return *_load_start(options), None
@@ -253,7 +250,7 @@ def _load(
     return [], data, None
 
 
-def _load_start(options: TrainOptions) -> tuple[list[CreINN], PreparedData]:
+def _load_start(options: TrainOptions) -> tuple[list[CreINN], Dataset]:
     """Load the networks of ``--from`` as credal networks, and the rows for this model."""
     assert options.from_ is not None
     model = load(options.from_, choose_device(options.device))
@@ -284,7 +281,7 @@ def _settings(options: TrainOptions) -> dict[str, Any]:
 
 
 def _builder(
-    options: TrainOptions, data: PreparedData, extractor: Extractor | None
+    options: TrainOptions, data: Dataset, extractor: Extractor | None
 ) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     classifier = partial(build_classifier, METHODS[options.method], **_settings(options))
@@ -305,7 +302,7 @@ def _builder(
     return partial(classifier, partial(build, **arguments))
 
 
-def _check_data(options: TrainOptions, data: PreparedData, is_interval: bool) -> None:
+def _check_data(options: TrainOptions, data: Dataset, is_interval: bool) -> None:
     """Raise an error if the options do not fit the data."""
     is_images = data.preprocessing["kind"] == "images"
     if data.is_interval and not is_interval:
@@ -316,7 +313,7 @@ def _check_data(options: TrainOptions, data: PreparedData, is_interval: bool) ->
         raise ValueError("--target-columns is for tables, but the data are images.")
 
 
-def _print_data(data: PreparedData) -> None:
+def _print_data(data: Dataset) -> None:
     shape = " x ".join(map(str, data.inputs.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
     counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
@@ -351,7 +348,7 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
         print("note: the intervals are almost points; train for fewer epochs to measure EU")
 
 
-def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
+def _print_validation(model: Classifier, data: Dataset, keeps_best: bool) -> None:
     """Print the measures on the validation rows, and the settings chosen by them."""
     prediction, y = predict_rows(model, data), data.labels
     assert y is not None

@@ -1,7 +1,7 @@
 """Encoders of the columns of a table: numbers, categories and dates.
 
-Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. The
-result for a table is an array ``(N, width)`` in single precision. Missing cells are NaN.
+Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. A
+column becomes an array ``(N, width)`` in single precision, where missing cells are NaN.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
-from creinn.data.table import Array, Table, Tables, parse_numbers
+from creinn.data.features import FAR, OUTLIER, Array, Scaling, fit_scaling
+from creinn.data.table import Table, Tables, parse_numbers
 from creinn.numerics import pluralize
 
 Features = npt.NDArray[np.float32]
@@ -20,19 +20,19 @@ Features = npt.NDArray[np.float32]
 _FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
+_LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _LIKE_NUMBER = r"[€$£¥]?\s*[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d+)?\s*[€$£¥%]?"
 _KEY_ROWS = 20  # fewer increasing integers or categories are not reported as a key
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers, mapped to ``(x - mean) / scale`` and clipped."""
+    """Numbers, which are mapped to ``(x - mean) / scale`` and clipped."""
 
-    kind: ClassVar[str] = "number"
     width: ClassVar[int] = 1
     name: str
     mean: float
-    scale: float  # the standard deviation in the training table, without outliers
+    scale: float  # the standard deviation without outliers
     low: float = -FAR  # the limits of the scaled values
     high: float = FAR
 
@@ -44,12 +44,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories with one indicator for each category."""
+    """Categories, with one indicator for each of them."""
 
-    kind: ClassVar[str] = "category"
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # whether rare categories share an indicator; otherwise they are all 0
+    other: bool = False  # whether rare categories share an indicator
 
     @property
     def width(self) -> int:
@@ -68,9 +67,8 @@ class Category:
 
 @dataclass(frozen=True)
 class Date:
-    """A column of dates: year, month, weekday, days since the first, and the hour."""
+    """Dates: year, month, weekday, days since the first, and the hour."""
 
-    kind: ClassVar[str] = "date"
     name: str
     form: str  # the format in pandas.to_datetime
     first: str  # the first date in the training table
@@ -87,18 +85,18 @@ class Date:
         cells = table.cells(self.name)
         times = parse_dates(cells, self.form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
-            found = f"{table.at(row, self.name)}: {cells.iloc[row]!r} is not a date"
-            raise ValueError(f"{found} in the format of the training, {self.form}.")
+            found = f"{table.at(row, self.name)}: {cells.iloc[row]!r}"
+            raise ValueError(f"{found} is not a date in the format of the training, {self.form}.")
         parts = _date_parts(times, self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
 
 Column = Number | Category | Date
-Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and the remarks
+Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and remarks
 
 
 def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int) -> Fitted:
-    """Fit the encoder of a column, which is ``None`` if the column is empty or constant."""
+    """Fit the encoder of a column, or return ``None`` for an empty or constant column."""
     table, remarks = tables[0], list[str]()
     present = table.cells(name).dropna()
     texts = present.drop_duplicates().astype(str)
@@ -111,7 +109,7 @@ def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int
             return _fit_number(tables, name)  # raises an error for other cells
         elif form := _date_form(table, name, texts):
             return _fit_date(table, name, form)
-        elif texts.str.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b").all():
+        elif texts.str.match(_LIKE_DATE).all():
             remarks = [f"{texts.iloc[0]!r} is a category, because not all are dates of one format"]
     column, others = _fit_category(table, name, max_categories)
     return column, remarks + others
@@ -121,7 +119,7 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
     values = np.concatenate([table.numbers(name) for table in tables])
     known = values[~np.isnan(values)]
     if known.min() == known.max():
-        return None, [f"it is {known[0]:g} in all rows, so it is left out"]
+        return _constant(f"{known[0]:g}")
     scaling, (outliers,) = fit_scaling(known[:, None])
     remarks = _missing_remarks(tables[0], name)
     if outliers:
@@ -148,9 +146,9 @@ def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
     forms = ["ISO8601", *(day + time for day in _DATES for time in _TIMES)]
     found = {form: parse_dates(texts, form) for form in forms}
     found = {form: times for form, times in found.items() if times.notna().all()}
-    dayfirst = table.reading.dayfirst
     if not found or "ISO8601" in found:
         return next(iter(found), None)
+    dayfirst = table.reading.dayfirst
     allowed = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
     where = f"{table.name}, column {name!r}: the date {texts.iloc[0]!r}"
     if not allowed:
@@ -176,7 +174,7 @@ def _fit_date(table: Table, name: str, form: str) -> Fitted:
     times = parse_dates(cells, form)
     first = str(times.min())
     if times.nunique() == 1:
-        return None, [f"it is {first} in all rows, so it is left out"]
+        return _constant(first)
     width = 6 if (times != times.dt.normalize()).any() else 4
     scaler = StandardScaler().fit(_date_parts(times, first)[:, :width])
     column = Date(name, form, first, tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist()))
@@ -187,34 +185,34 @@ def _fit_date(table: Table, name: str, form: str) -> Fitted:
 
 
 def _fit_category(table: Table, name: str, most: int) -> Fitted:
-    remarks = _missing_remarks(table, name, is_category=True)
+    missing = table.count_missing(name).drop("empty", errors="ignore")
+    for mark, count in missing[missing > _FREQUENT * len(table)].items():
+        if mark not in table.reading.missing:
+            others = ",".join(text for text in table.reading.marks if text != mark)
+            raise ValueError(
+                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. "
+                f"Pass missing='auto,{mark}' if it marks missing values, or missing='{others}'."
+            )
     counts = pd.Series(table.texts(name), dtype=object).value_counts()
     if len(counts) < 2:
-        found = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
-        return None, [f"it is {found}, so it is left out"]
-    ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
+        return _constant(repr(counts.index[0])) if len(counts) else (None, ["empty, so left out"])
+    remarks = _missing_remarks(table, name)
     if len(counts) > max(_KEY_ROWS, len(table) // 2):
         found = f"{len(counts)} categories in {len(table)} rows"
         remarks.append(f"{found}; if it is a name or a key, pass drop={name!r}")
     if is_many := len(counts) > most:
         remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are merged")
+    ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
     return Category(name, tuple(sorted(ordered.index[:most])), is_many), remarks
 
 
-def _missing_remarks(table: Table, name: str, is_category: bool = False) -> list[str]:
-    """Return a remark on missing values with the count of each mark, if there are any.
+def _constant(value: str) -> Fitted:
+    return None, [f"it is {value} in all rows, so it is left out"]
 
-    A default mark that is frequent in a column of categories raises a ``ValueError``.
-    """
-    counts, given = table.count_missing(name), table.reading.missing
-    for mark, count in counts.drop("empty", errors="ignore").items() if is_category else ():
-        if count > _FREQUENT * len(table) and mark not in given:
-            others = ",".join(text for text in table.reading.marks if text != mark)
-            raise ValueError(
-                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
-                f"missing='auto,{mark}' if it marks missing values, or missing='{others}' if it is "
-                "a category."
-            )
+
+def _missing_remarks(table: Table, name: str) -> list[str]:
+    """Return a remark with the count of each mark of missing values, if there are any."""
+    counts = table.count_missing(name)
     marks = ", ".join(f"{mark!r} {count}" for mark, count in counts.items())
     found = f"{pluralize(int(counts.sum()), 'missing value')} ({marks})"
     return [f"{found}, replaced by all plausible values"] if marks else []

@@ -1,8 +1,9 @@
 """Labelled data, stratified splits, and memory maps of arrays."""
 
+import struct
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ AnyDataset = TypeVar("AnyDataset", bound="Dataset")
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and labels, which can be used in :func:`creinn.fit` and in a ``DataLoader``.
+    """Inputs and labels for :func:`creinn.fit` or a ``DataLoader``.
 
     Raises:
         TypeError: If the inputs or the labels have the wrong dtype.
@@ -30,28 +31,28 @@ class Dataset:
     name: str  # for example "cifar10"
     inputs: Any  # uint8 images (N, channels, height, width), floating rows, or LazyImages
     labels: Tensor  # the class of each input, int64, (N,)
-    classes: Sequence[str] = ()  # the names of the classes
-    split: str = ""  # the part of the data: "train", "val" or "test"
+    classes: Sequence[str] = ()
+    split: str = ""  # "train", "val" or "test"
     missing: Missing | None = None  # values for missing cells, which are NaN in the inputs
+    distributions: Tensor | None = None  # of the labels (N, K)
+    notes: Sequence[str] = ()  # the decisions of the reader
+    unreadable: Sequence[str] = ()  # a message for each file that cannot be read
+    preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
 
     def __post_init__(self) -> None:
-        inputs, labels = self.inputs, self.labels
+        inputs, labels, count = self.inputs, self.labels, len(self.classes)
         if isinstance(inputs, Tensor | Interval):
-            if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
-                raise TypeError(
-                    f"Inputs must be bytes (uint8) or floating, but are {inputs.dtype}."
-                )
-            if inputs.dtype == torch.uint8 and inputs.ndim != 4:
-                found = f"but have {tuple(inputs.shape)}"
-                raise ValueError(f"Images must have shape (N, channels, height, width), {found}.")
+            dtype, shape = inputs.dtype, tuple(inputs.shape)
+            if dtype != torch.uint8 and not dtype.is_floating_point:
+                raise TypeError(f"Inputs must be uint8 or floating, got {dtype}.")
+            if dtype == torch.uint8 and len(shape) != 4:
+                raise ValueError(f"Images must be (N, channels, height, width), got {shape}.")
         if labels.dtype != torch.int64:
-            found = f"Labels must be int64, but are {labels.dtype}"
-            raise TypeError(f"{found}. Convert them with labels.long().")
+            raise TypeError(f"Labels must be int64, got {labels.dtype}. Use labels.long().")
         if labels.ndim != 1 or len(inputs) != len(labels):
-            shapes = f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
-            raise ValueError(f"There must be one label per input, but {shapes}.")
-        count = len(self.classes)
-        for at in ((labels < 0) | (labels >= count)).nonzero().flatten().tolist():
+            found = f"inputs {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
+            raise ValueError(f"There must be one label per input, got {found}.")
+        for at in ((labels < 0) | (labels >= count)).nonzero()[:, 0].tolist():
             expected = f"Labels must lie in 0 .. {count - 1} for {count} classes"
             raise ValueError(f"{expected}, but label {at} is {int(labels[at])}.")
 
@@ -80,21 +81,22 @@ class Dataset:
         """Return the samples at the given indices."""
         is_memory = isinstance(self.inputs, Tensor | Interval)
         inputs = self.inputs[index] if is_memory else self.inputs.take(index)
-        return replace(self, inputs=inputs, labels=self.labels[index])
+        q = None if self.distributions is None else self.distributions[index]
+        return replace(self, inputs=inputs, labels=self.labels[index], distributions=q)
 
     def to_fit(self) -> Any:
-        """Return the inputs and labels for training, with values for missing cells."""
+        """Return the inputs with filled cells and the targets, or images that are read lazily."""
         inputs = self.inputs
         if not isinstance(inputs, Tensor | Interval):
             return inputs
         if self.missing is not None and isinstance(inputs, Tensor):
             inputs = self.missing.fill(inputs)
-        return inputs, self.labels
+        return inputs, self.labels if self.distributions is None else self.distributions
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
         """Return the images as numbers in [0, 1]."""
         if isinstance(self.inputs, Interval) or self.inputs.dtype != torch.uint8:
-            found = f"the inputs of {self.title} are {self.inputs.dtype}"
+            found = f"{self.title} are {self.inputs.dtype}"
             raise TypeError(f"Only uint8 images can be scaled, but {found}.")
         return self.inputs.to(dtype) / 255
 
@@ -124,8 +126,8 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     n = len(dataset)
     sizes = np.diff([0, *(round(sum(parts[: i + 1]) * n) for i in range(len(parts)))])
     if sizes.min() == 0:
-        found = f"part {sizes.argmin()} of {parts} is empty"
-        raise ValueError(f"{dataset.title} has only {n} samples: {found}.")
+        empty = f"part {sizes.argmin()} of {parts} is empty"
+        raise ValueError(f"{dataset.title} has only {n} samples: {empty}.")
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
     for size in sizes[:-1]:
@@ -148,8 +150,8 @@ def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
 def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     """Open the arrays of an uncompressed ``.npz`` file as read-only memory maps, by name.
 
-    :func:`creinn.fit`, ``fit_distance`` and ``predict`` read such arrays in batches. For a ``.npy``
-    file, use ``numpy.load(path, mmap_mode="r")``.
+    Training and prediction read them in batches. For a ``.npy`` file, use
+    ``numpy.load(path, mmap_mode="r")``.
 
     Raises:
         ValueError: If an array is compressed or has objects, or if the file is damaged.
@@ -167,8 +169,8 @@ def open_arrays(path: str | Path) -> dict[str, np.memmap]:
             members = archive.infolist()
             return {m.filename.removesuffix(".npy"): _map(path, archive, m) for m in members}
     except (ValueError, zipfile.BadZipFile) as error:
-        found = f"{path} cannot be mapped as arrays of numbers: {error}"
-        raise ValueError(f"{found}. Write it with numpy.savez.") from error
+        advice = "Write it with numpy.savez."
+        raise ValueError(f"{path} cannot be mapped as arrays: {error}. {advice}") from error
 
 
 def _map(path: str | Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.memmap:
@@ -177,7 +179,7 @@ def _map(path: str | Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) ->
     with open(path, "rb") as file:
         file.seek(member.header_offset)
         header = file.read(30)  # ends with the lengths of the name and of the extra field
-        start = file.tell() + sum(np.frombuffer(header[-4:], "<u2").tolist())
+        start = file.tell() + sum(struct.unpack("<HH", header[-4:]))
     with archive.open(member) as stream:
         is_first = npy.read_magic(stream) == (1, 0)
         read = npy.read_array_header_1_0 if is_first else npy.read_array_header_2_0

@@ -19,13 +19,10 @@ from creinn.data.features import Missing
 from creinn.data.table import (
     MARKS,
     Array,
-    Reading,
     Table,
     Tables,
     check_cells,
-    check_pair,
     detect_decimal,
-    expand_marks,
     list_counts,
     parse_numbers,
 )
@@ -38,7 +35,7 @@ Notes = list[str]
 Counts = dict[tuple[str, str], tuple[int, str]]
 """The number of cells to report and the first of them, by column and name of such a cell."""
 
-_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
+_KINDS: dict[str, Any] = {"number": Number, "category": Category, "date": Date}
 _EFFECTS = {
     "missing value": "replaced by all plausible values",
     "distant number": "far from training rows and clipped",
@@ -73,9 +70,8 @@ class TableEncoder:
         The columns in ``categorical`` are categories even if they contain numbers or dates. If a
         column has more than ``max_categories``, the rare categories are merged.
         """
-        check_pair(tables)
         first = tables[0]
-        for name in (*([target] if target is not None else ()), *drop, *categorical):
+        for name in filter(None, (target, *drop, *categorical)):
             first.check_column(name)
         if max_categories < 2:
             raise ValueError(f"max_categories= must be at least 2, got {max_categories}.")
@@ -99,31 +95,26 @@ class TableEncoder:
         ignored = tuple(name for name in first.frame if name not in kept)
         return cls(target, tuple(columns), missing, ignored, decimal, first.reading.marks), notes
 
-    def complete(self, reading: Reading) -> Reading:
-        """Replace ``auto`` by the decimal mark and the marks of missing values of the training."""
-        decimal = self.decimal if reading.decimal == "auto" else reading.decimal
-        return replace(reading, decimal=decimal, missing=expand_marks(reading.missing, self.marks))
-
-    def plain_numbers(self, reading: Reading) -> set[str]:
-        """Return the names of the columns that can be parsed by pandas."""
-        numbers = {column.name for column in self.columns if isinstance(column, Number)}
-        return numbers if reading.decimal == "." else set()
+    @property
+    def numbers(self) -> set[str]:
+        """The names of the columns of numbers."""
+        return {column.name for column in self.columns if isinstance(column, Number)}
 
     def encode(
         self, tables: Tables, counts: Counts | None = None
     ) -> tuple[Tensor | Interval, Notes]:
-        """Encode one table, with NaN for missing cells, or the tables of two bounds.
+        """Encode one table, with NaN for missing cells, or two tables of bounds.
 
-        Returns notes on the cells. ``counts`` are those of earlier chunks. They are updated, and
-        the notes are on all chunks.
+        Returns notes on the cells of all chunks. ``counts`` are those of earlier chunks, and are
+        updated.
         """
-        check_pair(tables)
-        tables = [replace(table, reading=self.complete(table.reading)) for table in tables]
+        readings = [table.reading.complete(self.decimal, self.marks) for table in tables]
+        tables = [replace(t, reading=r) for t, r in zip(tables, readings, strict=True)]
         first, counts = tables[0], {} if counts is None else counts
         for column in self.columns:
             check_cells(tables, column.name, isinstance(column, Number))
         lower, *upper = (_features(self.columns, table) for table in tables)
-        self._count(first, lower.numpy(), counts)
+        self._count(first, lower, counts)
         notes = [note for table in tables for note in table.notes]
         for (name, what), (count, place) in counts.items():
             found = f"{pluralize(count, what)}, first {place}"
@@ -134,27 +125,26 @@ class TableEncoder:
             notes.append(f"{first.name}: not used, because {absent}: {', '.join(unused)}")
         return self.missing.intervals(lower, *upper) if upper else lower, notes
 
-    def _count(self, table: Table, features: Array, counts: Counts) -> None:
+    def _count(self, table: Table, features: Tensor, counts: Counts) -> None:
         """Count the cells that are reported."""
-        end = 0
-        for column in self.columns:
-            start, end = end, end + column.width
-            cells = features[:, start:end]
-            masks: dict[str, Any] = {"missing value": np.isnan(cells[:, 0])}
+        widths = [column.width for column in self.columns]
+        for column, cells in zip(self.columns, features.split(widths, 1), strict=True):
+            masks = {"missing value": cells[:, 0].isnan()}
             if isinstance(column, Number):
-                limits = np.array([column.low, column.high], np.float32)
-                masks["distant number"] = np.isin(cells[:, 0], limits)
+                limits = torch.tensor([column.low, column.high])
+                masks["distant number"] = torch.isin(cells[:, 0], limits)
             if isinstance(column, Category):
                 masks["unknown value"] = ~cells.any(1)
             for what, mask in masks.items():
-                for row in np.flatnonzero(mask)[:1]:
+                for row in mask.nonzero()[:1, 0].tolist():
                     place = f"{str(table.frame[column.name].iloc[row])!r} in {table.row(row)}"
                     count, place = counts.get((column.name, what), (0, place))
                     counts[column.name, what] = count + int(mask.sum()), place
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoder as plain JSON, for a saved model."""
-        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
+        kinds = {kind: name for name, kind in _KINDS.items()}
+        columns = [{"kind": kinds[type(c)], **asdict(c)} for c in self.columns]
         record = {**vars(self), "columns": columns, "missing": self.missing.to_json()}
         return json.loads(json.dumps(record))
 
@@ -176,27 +166,23 @@ def _features(columns: Sequence[Column], table: Table) -> Tensor:
     return torch.from_numpy(np.concatenate([column.encode(table) for column in columns], axis=1))
 
 
-def labelled_rows(
-    tables: Tables, target: str, drop_unlabelled: bool
-) -> tuple[Tables, Array, Notes]:
-    """Return the rows that have a class, their classes ``(N,)``, and notes."""
+def labelled_rows(tables: Tables, target: str, drop_unlabelled: bool) -> tuple[Tables, Notes]:
+    """Return the rows that have a class, and a note on the others."""
     check_cells(tables, target)
     first = tables[0]
-    texts = first.texts(target)
-    missing = pd.isna(texts)
+    missing = first.cells(target).isna()
     if not missing.any():
-        return tables, texts, []
+        return tables, []
     found = (
-        f"{first.name}, column {target!r}: {missing.sum()} of {len(texts)} rows have no class, "
+        f"{first.name}, column {target!r}: {missing.sum()} of {len(missing)} rows have no class, "
         f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
     )
     if missing.all():
-        raise ValueError(f"{found}. Pass target= with the column that holds the classes.")
+        raise ValueError(f"{found}. Pass target= with the column of the classes.")
     if not drop_unlabelled:
-        advice = "drop_unlabelled=True to drop them, or missing= if such a text is a class"
-        raise ValueError(f"{found}. Pass {advice}.")
+        raise ValueError(f"{found}. Pass drop_unlabelled=True, or missing= if it is a class.")
     kept = [replace(table, frame=table.frame[~missing]) for table in tables]
-    return kept, texts[~missing], [f"{found}; they were dropped"]
+    return kept, [f"{found}; they were dropped"]
 
 
 def find_classes(
@@ -223,21 +209,30 @@ def find_classes(
     return names[values.argsort(kind="stable") if is_number else ...].tolist(), notes
 
 
-def class_indices(labels: Array, classes: Sequence[str], table: Table, target: str) -> Tensor:
-    """Return the indices of the classes of all rows of a table."""
-    indices = pd.Index(classes, dtype=object).get_indexer(labels)
+def read_labels(
+    table: Table, target: str | None, classes: Sequence[str]
+) -> tuple[Tensor, Tensor | None]:
+    """Return the labels ``(N,)`` in the column ``target``.
+
+    Without a target, the columns ``classes`` have votes or probabilities, and the label
+    distributions ``(N, K)`` are also returned.
+    """
+    if target is None:
+        distributions = _read_distributions(table, classes)
+        return distributions.argmax(1), distributions
+    texts = table.texts(target)
+    indices = pd.Index(classes, dtype=object).get_indexer(texts)
     for row in np.flatnonzero(indices < 0):
-        found = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
+        found = f"{table.at(row, target)}: the model has no class {texts[row]!r}"
         raise ValueError(f"{found}, only {', '.join(classes)}.")
-    return torch.from_numpy(indices)
+    return torch.from_numpy(indices), None
 
 
-def label_distributions(table: Table, columns: Sequence[str]) -> Tensor:
-    """Return the label distributions ``(N, K)`` of columns with votes or probabilities."""
+def _read_distributions(table: Table, columns: Sequence[str]) -> Tensor:
     votes = np.stack([table.numbers(column) for column in columns], axis=1)
     for row, k in np.argwhere(~(votes >= 0)):
-        found = f"{table.at(row, columns[k])}: the number of votes is {votes[row, k]:g}"
-        raise ValueError(f"{found}, but it must be at least 0.")
+        place = table.at(row, columns[k])
+        raise ValueError(f"{place}: the number of votes must be at least 0, got {votes[row, k]:g}.")
     total = votes.sum(1, keepdims=True)
     for row in np.flatnonzero(total == 0):
         raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any of the classes.")

@@ -11,51 +11,43 @@ import lzma
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice, zip_longest
-from os import PathLike
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 
-from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, parse_numbers
+from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, check_pair, parse_numbers
 from creinn.numerics import list_names
 
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 _INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
 
 
-def read_table(path: str | PathLike[str], reading: Reading = AUTO) -> Table:
-    """Read a whole table. See :func:`read_chunks`."""
-    (table,) = read_chunks(path, reading)
-    return table
-
-
 def read_chunks(
-    path: str | PathLike[str],
+    paths: Sequence[Path],
     reading: Reading = AUTO,
     rows: int | None = None,
     numbers: Collection[str] = (),
-) -> Iterator[Table]:
-    """Read a CSV or Parquet table in chunks of ``rows``.
+) -> Iterator[Tables]:
+    """Read one table, or two tables of bounds, in chunks of ``rows`` or whole.
 
     The columns in ``numbers`` are parsed by pandas as numbers, which is faster.
     """
-    path = Path(path)
-    if is_parquet(path):
-        return _parquet_chunks(path, reading, rows)
-    return _csv_chunks(path, reading, rows, numbers)
-
-
-def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[Tables]:
-    """Yield the chunks of one table, or of two tables with the same number of rows."""
-    for tables in zip_longest(*streams):
+    chunks = [
+        _parquet_chunks(path, reading, rows)
+        if is_parquet(path)
+        else _csv_chunks(path, reading, rows, numbers)
+        for path in paths
+    ]
+    for tables in zip_longest(*chunks):
         if None in tables:
             raise ValueError("The tables of lower and upper bounds have different numbers of rows.")
+        check_pair(tables)
         yield tables
 
 
@@ -73,20 +65,19 @@ def _csv_chunks(
         names = [name.strip() for name in header]
         if not names:
             raise ValueError(f"{path} is empty. A table needs a header line with column names.")
-        has_index = int(not names[0] and len(names) > 1)
-        if has_index:
+        first = int(not names[0] and len(names) > 1)
+        if first == 1:
             notes.append(f"{path}: the first column has no name and is left out")
-        _check_names(names[has_index:], path)
-        is_checked = is_filled = False
+        _check_names(names[first:], path)
+        is_checked = False
         for chunk in _parse(text, path, names, reading, rows, numbers):
-            frame = chunk.iloc[:, has_index:].apply(as_cells)
+            if len(chunk) == 0:
+                raise ValueError(f"{path} has a header line, but no rows.")
+            frame = chunk.iloc[:, first:].apply(as_cells)
             if not is_checked and frame.iloc[:, -1].isna().any():
                 _check_lines(path, len(names), reading)  # the cells of a short row are missing
                 is_checked = True
-            if is_filled := is_filled or len(frame) > 0:
-                yield Table(str(path), frame, reading, tuple(notes), share())
-    if not is_filled:
-        raise ValueError(f"{path} has a header line, but no rows below it.")
+            yield Table(str(path), frame, reading, tuple(notes), share())
 
 
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
@@ -98,7 +89,7 @@ def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
         if encoding != "utf-8-sig":
             notes.append(f"{path} was read as {encoding}; if letters are wrong, pass encoding=")
     if separator == "auto":
-        separator = _separator(path, encoding, reading.comment)
+        separator = _separator(path, encoding, reading)
         notes += [f"{path}: cells are separated by {separator!r}"] if separator != "," else []
     if len(separator) != 1:
         raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
@@ -106,36 +97,40 @@ def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
 
 
 def _parse(
-    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, fast: Any
+    text: Any,
+    path: Path,
+    names: list[str],
+    reading: Reading,
+    rows: int | None,
+    numbers: Collection[str],
 ) -> Iterator[pd.DataFrame]:
     """Yield chunks of the cells below the header."""
-    if np.isfinite(parse_numbers(reading.marks)).any():
-        fast = ()  # pandas would compare numbers: -999 would match -999.0
-    options: dict[str, Any] = {
-        "sep": reading.separator,
-        "comment": reading.comment or None,
-        "names": names,
-        "index_col": False,
-        "dtype": {name: object for name in names if name not in fast},
-        "na_values": {name: ["", *reading.marks] for name in fast},
-        "keep_default_na": False,
-        "skip_blank_lines": len(names) > 1,
-        "low_memory": False,
-    }
+    if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():
+        numbers = ()  # pandas would compare numbers: -999 would match -999.0
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield from pd.read_csv(text, chunksize=rows or 2**62, **options)
-    except pd.errors.EmptyDataError:
-        pass
+            yield from pd.read_csv(
+                text,
+                sep=reading.separator,
+                comment=reading.comment or None,
+                names=names,
+                index_col=False,
+                dtype={name: object for name in names if name not in numbers},
+                na_values={name: ["", *reading.marks] for name in numbers},
+                keep_default_na=False,
+                skip_blank_lines=len(names) > 1,
+                low_memory=False,
+                chunksize=rows or 2**62,
+            )
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         _check_lines(path, len(names), reading)
         raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
 
 
-def _records(text: Any, reading: Reading) -> Iterator[tuple[int, list[str]]]:
+def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each record, without blank lines and comments."""
-    reader = csv.reader(iter(text.readline, ""), delimiter=reading.separator)
+    reader = csv.reader(lines, delimiter=reading.separator)
     for cells in reader:
         if cells and not (reading.comment and cells[0].startswith(reading.comment)):
             yield reader.line_num, cells
@@ -163,10 +158,7 @@ def _check_names(names: Sequence[str], path: Path) -> None:
 
 @contextmanager
 def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]]:
-    """Open and decompress a text file.
-
-    Yields the file and a function that returns the fraction that has been read.
-    """
+    """Open a text file, and yield it and a function for the fraction that has been read."""
     openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     opener = {**openers, ".zip": _open_zip}.get(path.suffix.lower(), lambda file: file)
     size = path.stat().st_size or 1
@@ -184,8 +176,8 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
 
 def _open_zip(file: BinaryIO) -> IO[bytes]:
     archive = zipfile.ZipFile(file)
-    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-    names = [name for name in names if not name.endswith("/")]
+    files = [name for name in archive.namelist() if not name.endswith("/")]
+    names = [name for name in files if not name.startswith("__MACOSX/")]
     if len(names) != 1:
         raise ValueError(f"{file.name} must contain one table; found {list_names(names, 'file')}.")
     return archive.open(names[0])
@@ -206,15 +198,14 @@ def _encoding(path: Path) -> str:
     return "cp1252"
 
 
-def _separator(path: Path, encoding: str, comment: str) -> str:
+def _separator(path: Path, encoding: str, reading: Reading) -> str:
     """Return the separator with the most cells in the header and in most of the first lines."""
     with _open(path, encoding) as (text, _):
-        lines = list(islice(iter(text.readline, ""), 100))
-    if comment:
-        lines = [line for line in lines if not line.startswith(comment)]
+        lines = list(islice(text, 100))
 
     def count_cells(separator: str) -> int:
-        counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        records = _records(lines, replace(reading, separator=separator))
+        counts = [len(cells) for _, cells in records]
         return counts[0] if counts and counts.count(counts[0]) > len(counts) / 2 else 1
 
     return max(",;\t|", key=count_cells)

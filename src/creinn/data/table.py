@@ -6,16 +6,15 @@ Messages name the options of :class:`Reading` and of the encoder as keywords, su
 import codecs
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from creinn.data.features import Array
 from creinn.numerics import shorten_list
 
-Array = npt.NDArray[Any]
 Index = int | np.integer[Any]
 
 MARKS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-")
@@ -46,26 +45,24 @@ class Reading:
     @property
     def marks(self) -> tuple[str, ...]:
         """The marks of missing values."""
-        return expand_marks(self.missing, MARKS)
+        return self.complete(".", MARKS).missing
+
+    def complete(self, decimal: str, marks: Sequence[str]) -> "Reading":
+        """Replace ``auto`` by a decimal mark and marks of missing values."""
+        decimal = decimal if self.decimal == "auto" else self.decimal
+        missing = [m for mark in self.missing for m in (marks if mark == "auto" else [mark])]
+        return replace(self, decimal=decimal, missing=tuple(missing))
 
 
 AUTO = Reading()
 
 
-def expand_marks(given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the given marks, with the known ones for ``auto``."""
-    return tuple(m for mark in given for m in (known if mark == "auto" else (mark,)))
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with named columns of numbers, or of texts and missing cells.
-
-    The index is the row number.
-    """
+    """A table with named columns of numbers, or of texts and missing cells."""
 
     name: str  # the name of the file in messages
-    frame: pd.DataFrame
+    frame: pd.DataFrame  # the index is the row number
     reading: Reading = Reading(separator=",")  # with the detected separator
     notes: tuple[str, ...] = ()  # what was detected or omitted by the reader
     share: float = 1.0  # the fraction of the file that has been read
@@ -86,7 +83,7 @@ class Table:
         """Count the cells with each mark; empty cells are counted as ``"empty"``."""
         cells = self.frame[column].astype(object)
         marks = cells[cells.isna() | cells.isin(self.reading.marks)]
-        return marks.where(marks.notna(), "empty").value_counts()
+        return marks.fillna("empty").value_counts()
 
     def texts(self, column: str) -> Array:
         """Return the cells as texts, where 1.0 is ``"1"`` and a missing cell is ``None``."""
@@ -102,10 +99,9 @@ class Table:
         if wrong.any():
             texts, other = cells[wrong].astype(str), "." if decimal == "," else ","
             raise ValueError(
-                f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number. "
-                f"{len(texts)} of {cells.count()} cells are not: "
-                f"{list_counts(texts.value_counts())}. Convert units, or pass decimal={other!r}, "
-                f"missing= with these texts, or categorical={column!r}."
+                f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number, as "
+                f"{len(texts)} of {cells.count()} cells: {list_counts(texts.value_counts())}. "
+                f"Convert units, or pass decimal={other!r}, missing= or categorical={column!r}."
             )
         return values
 
@@ -168,12 +164,7 @@ def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
 
 
 def list_counts(counts: pd.Series) -> str:
-    """Return the texts in the index with their counts.
-
-    Example:
-        >>> list_counts(pd.Series(["a", "b", "a"]).value_counts())
-        "'a' (2), 'b' (1)"
-    """
+    """Return the texts in the index with their counts, such as ``'a' (2), 'b' (1)``."""
     return shorten_list([f"{text!r} ({count})" for text, count in counts.items()])
 
 
