@@ -1,7 +1,6 @@
-"""The data and the models of the user.
+"""The data of the user: a table, two tables of bounds, or images.
 
-The data are a table, two tables of bounds, or images. The preprocessing is fitted on the training
-data and stored in the saved model.
+The preprocessing is fitted on the training data and stored in the saved model.
 """
 
 import sys
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from creinn.cli.options import DataOptions, ModelOptions, TrainOptions
 
 OPTIONS = "train.yaml"
-"""The file in the directory of a model with the options of the training."""
+"""The file in the directory of a model with the training options."""
 IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part of a table in memory
 
@@ -40,7 +39,7 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
     """Raise an error if a path does not exist, or the number of paths is wrong."""
     pair = f"--{prefix}lower and --{prefix}upper"
     if (options.lower is None) != (options.upper is None):
-        raise ValueError(f"{pair} must be given together, but there is only one of them.")
+        raise ValueError(f"{pair} must be given together, but one is missing.")
     if (options.data is None) == (options.lower is None):
         found = "neither" if options.data is None else "both"
         raise ValueError(f"Give a table or folder, or {pair}; found {found}.")
@@ -53,17 +52,17 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the data, possibly empty or without labels, as inputs of a network."""
+    """A part of the data, which can be empty or without labels; see also ``Dataset``."""
 
     inputs: Any
     labels: Tensor | None  # if the classes are given
     ids: dict[str, Sequence[Any]]  # columns that identify the rows
-    notes: Sequence[str]  # the decisions of the reader so far
+    notes: Sequence[str]  # on all parts so far
     share: float  # the fraction of the data that was read so far
-    unreadable: Sequence[str] = ()  # a message for each file that cannot be read
+    unreadable: Sequence[str] = ()
     missing: Missing | None = None
     tables: Tables = ()  # the original rows
-    distributions: Tensor | None = None  # of the labels (N, K)
+    distributions: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -86,8 +85,13 @@ def predict_rows(model: Any, data: Dataset | Part, batch_size: int | None = None
 
 def learn_data(options: "TrainOptions", preprocessing: dict[str, Any] | None = None) -> Dataset:
     """Read the training data, and fit the preprocessing, unless that of images is given."""
-    is_images = is_tree(options.paths[0])
-    data = _learn_images(options, preprocessing) if is_images else _learn_tables(options)
+    if is_tree(options.paths[0]):
+        given = preprocessing or {"size": options.size, "channels": options.channels}
+        classes = check_classes(options)
+        parts = show_progress(image_parts(options, given, classes), options.progress, "images")
+        data = _on_demand(options, classes, parts, given)
+    else:
+        data = _learn_tables(options)
     check_counts(data)
     return data
 
@@ -114,10 +118,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
 def stream_data(
     options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None = None
 ) -> Iterator[Part]:
-    """Read data in parts with the preprocessing of the training data.
-
-    If ``classes`` is not given, the labels are not read.
-    """
+    """Read data in parts, with labels if ``classes`` are given."""
     if _check_kind(options, preprocessing) == "table":
         yield from _read_tables(options, preprocessing, classes)
         return
@@ -129,13 +130,12 @@ def stream_data(
 def _check_kind(options: "DataOptions", preprocessing: Any) -> str:
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
-        raise ValueError(
-            f"{getattr(options, 'model', 'The model')} was not saved by creinn train, so the "
-            "preparation of its inputs is unknown. Load it in Python with creinn.load."
-        )
+        model = getattr(options, "model", "The model")
+        advice = "Use it in Python with creinn.load."
+        raise ValueError(f"{model} was not saved by creinn train. {advice}")
     if is_tree(options.paths[0]) != (kind == "images"):
-        kinds = ("a table", "images") if kind == "images" else ("images", "a table")
-        raise ValueError(f"{options.source}: found {kinds[0]}, but the model requires {kinds[1]}.")
+        found = "a table" if kind == "images" else "images"
+        raise ValueError(f"{options.source}: found {found}, but the model requires {kind}.")
     return kind
 
 
@@ -150,10 +150,8 @@ def predict_parts(
         torch.manual_seed(0)  # methods that sample give the same results each time
         for data in show_progress(parts, options.progress):
             if isinstance(data.inputs, Interval) and not takes_intervals(model):
-                raise ValueError(
-                    f"{options.source} contains intervals, but the model does not support them. "
-                    "Train a model with --method creinn."
-                )
+                advice = "Train a model with --method creinn."
+                raise ValueError(f"The model does not support the intervals. {advice}")
             if len(data):
                 yield data, predict_rows(model, data, options.batch_size)
     assert data is not None
@@ -177,8 +175,8 @@ def _learn_tables(options: "TrainOptions") -> Dataset:
     target, votes, notes = options.target, options.target_columns, list[str]()
     if (target is None) != bool(votes):
         columns = ", ".join(map(str, tables[0].frame))
-        found = "both are given" if votes else f"the columns are {columns}"
-        raise ValueError(f"Give --target or --target-columns, the columns of the classes; {found}.")
+        found = "both" if votes else f"none of the columns {columns}"
+        raise ValueError(f"Give --target or --target-columns; found {found}.")
     if target is not None:
         tables, notes = labelled_rows(tables, target, options.drop_unlabelled)
     encoder, column_notes = TableEncoder.fit(
@@ -207,24 +205,26 @@ def _read_tables(
     options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None, whole: bool = False
 ) -> Iterator[Part]:
     encoder = TableEncoder.from_json(preprocessing)
-    counts: Counts = {}
+    target, missing = encoder.target, encoder.missing
     reading = _reading(options).complete(encoder.decimal, encoder.marks)
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
-        raise ValueError("The column 'row' cannot be kept: the result has a column of that name.")
+        raise ValueError("--keep row: the result has another column of that name.")
     batch_size = options.batch_size or TABLE_ROWS
-    most = min(MOST_ROWS, MOST_CELLS // encoder.missing.num_features)
+    most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)
     numbers = encoder.numbers.difference(kept_columns)
+    counts: Counts = {}
     dropped = 0
     for tables in read_chunks(options.paths, reading, rows, numbers):
         labels = distributions = None
         if classes is not None:
             count = len(tables[0])
-            if encoder.target is not None:
-                drop_unlabelled = getattr(options, "drop_unlabelled", False)
-                tables, _ = labelled_rows(tables, encoder.target, drop_unlabelled)
-            labels, distributions = read_labels(tables[0], encoder.target, classes)
+            if target is not None:
+                tables, _ = labelled_rows(
+                    tables, target, getattr(options, "drop_unlabelled", False)
+                )
+            labels, distributions = read_labels(tables[0], target, classes)
             dropped += count - len(labels)
         first = tables[0]
         inputs, notes = encoder.encode(tables, counts)
@@ -235,32 +235,23 @@ def _read_tables(
             first.check_column(column)
             check_cells(tables, column)
             ids[column] = first.frame[column].array
-        more: Any = {"tables": tables, "distributions": distributions}
-        yield Part(inputs, labels, ids, notes, first.share, missing=encoder.missing, **more)
+        yield Part(inputs, labels, ids, notes, first.share, (), missing, tables, distributions)
 
 
 def _reading(options: "DataOptions") -> Reading:
-    names = [field.name for field in fields(Reading)]
-    return Reading(**{name: getattr(options, name) for name in names if hasattr(options, name)})
-
-
-def _learn_images(options: "TrainOptions", preprocessing: dict[str, Any] | None) -> Dataset:
-    """Read images by class, and by default scale each channel to mean 0 and standard deviation 1.
-
-    For intervals, the mean and the standard deviation are those of the centers.
-    """
-    given = preprocessing or {"size": options.size, "channels": options.channels}
-    classes = check_classes(options)
-    parts = show_progress(image_parts(options, given, classes), options.progress, "images")
-    return _on_demand(options, classes, parts, given)
+    names = {field.name for field in fields(Reading)}
+    return Reading(**{name: value for name, value in vars(options).items() if name in names})
 
 
 def _on_demand(
     options: "DataOptions", classes: Sequence[str], parts: Iterator[Part], preprocessing: Any
 ) -> Dataset:
-    """Return all images, which are decoded again when they are used."""
-    stats = ChannelStats()
-    files: list[str] = []
+    """Return all images, which are decoded on demand.
+
+    The default preprocessing scales each channel, or that of the centers of intervals, to mean 0
+    and standard deviation 1.
+    """
+    stats, files = ChannelStats(), list[str]()
     for data in parts:
         files += data.ids["file"]
         if len(data):
@@ -269,20 +260,12 @@ def _on_demand(
     mean, std = stats.mean_and_std()
     defaults = {"kind": "images", "mean": mean, "std": std}
     preprocessing = {**defaults, **preprocessing, "size": size}
-    x = LazyImages(
-        options.paths[0],
-        size=size,
-        channels=channels,
-        classes=classes,
-        upper=options.upper,
-        files=files,
-        keep=KEPT,
-        crop=preprocessing.get("crop"),
-    )
+    about: Any = {"size": size, "channels": channels, "classes": classes, "keep": KEPT}
+    crop = preprocessing.get("crop")
+    x = LazyImages(options.paths[0], upper=options.upper, files=files, crop=crop, **about)
     notes = list(data.notes)
     if not x.fits:
-        limit = f"{KEPT / 2**30:g} GiB"
-        notes.append(f"{options.source}: only {limit} of images stay in memory")
+        notes.append(f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory")
     return Dataset(
         options.source,
         x.normalized(preprocessing["mean"], preprocessing["std"]),
@@ -301,8 +284,8 @@ def _read_images(
         raise ValueError(f"--keep is for columns of a table, but {options.source} has images.")
     size = preprocessing["size"]
     if options.size is not None and size != [options.size, options.size]:
-        found = f"--size is {options.size}, but the model resizes images to {format_size(size)}"
-        raise ValueError(f"{found} pixels. Leave it out.")
+        found = f"--size is {options.size}, but the model requires {format_size(size)} pixels"
+        raise ValueError(f"{found}. Omit it.")
     if classes is not None:
         check_classes(options, classes)
     return image_parts(options, preprocessing, classes)
@@ -312,8 +295,7 @@ def check_classes(options: "DataOptions", expected: Sequence[str] | None = None)
     """Return the expected classes, or those of the folders. Other folders raise an error."""
     first = options.paths[0]
     if first.is_file() and is_image(first.name):
-        advice = "Give a folder with one folder of images per class."
-        raise ValueError(f"{first} is one image. {advice}")
+        raise ValueError(f"{first} is one image. Give a folder with one folder per class.")
     with open_tree(first) as tree:
         return tree.classes(expected)
 
@@ -324,8 +306,8 @@ def check_counts(data: Dataset) -> None:
         raise ValueError(f"{data.name} has only the class {data.classes[0]!r}.")
     for name, count in zip(data.classes, data.counts, strict=True):
         if count == 0 and data.unreadable:
-            found = f"{data.name}: no image of the class {name!r} can be read"
-            raise ValueError(f"{found}. {data.unreadable[0]}")
+            found = f"no image of the class {name!r} can be read"
+            raise ValueError(f"{data.name}: {found}. {data.unreadable[0]}")
 
 
 def image_parts(
@@ -334,15 +316,11 @@ def image_parts(
     """Yield images in [0, 1] as points or intervals, in batches."""
     step = options.batch_size or IMAGES
     with open_tree(options.paths[0]) as tree:
-        notes, total, count = tree.notes, len(tree.images), 0
+        own_notes, total, count = tree.notes, len(tree.images), 0
     how = (preprocessing["size"], preprocessing["channels"], options.strict, step)
     for x, files, sides in read_images(options.paths, *how, preprocessing.get("crop")):
         count += step
-        yield Part(
-            x,
-            None if classes is None else labels_of(files, classes),
-            {"file": files},
-            notes + [note for side in sides for note in side.notes()],
-            min(1.0, count / total),
-            [text for side in sides for text in side.unreadable.values()],
-        )
+        labels = None if classes is None else labels_of(files, classes)
+        notes = own_notes + [note for side in sides for note in side.notes()]
+        unreadable = [message for side in sides for message in side.unreadable.values()]
+        yield Part(x, labels, {"file": files}, notes, min(1.0, count / total), unreadable)

@@ -1,28 +1,24 @@
 """Encoders of the columns of a table: numbers, categories and dates.
 
-Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. A
-column becomes an array ``(N, width)`` in single precision, where missing cells are NaN.
+A column becomes an array ``(N, width)`` in single precision, where missing cells are NaN.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from creinn.data.features import FAR, OUTLIER, Array, Scaling, fit_scaling
 from creinn.data.table import Table, Tables, parse_numbers
 from creinn.numerics import pluralize
 
-Features = npt.NDArray[np.float32]
-
-_FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
+_FREQUENT = 0.2  # share of the rows above which a mark of missing values is ambiguous
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _LIKE_NUMBER = r"[€$£¥]?\s*[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d+)?\s*[€$£¥%]?"
-_KEY_ROWS = 20  # fewer increasing integers or categories are not reported as a key
+_KEY_ROWS = 20  # below which increasing integers or categories are not reported as a key
 
 
 @dataclass(frozen=True)
@@ -33,10 +29,10 @@ class Number:
     name: str
     mean: float
     scale: float  # the standard deviation without outliers
-    low: float = -FAR  # the limits of the scaled values
+    low: float = -FAR  # limits of the scaled values
     high: float = FAR
 
-    def encode(self, table: Table) -> Features:
+    def encode(self, table: Table) -> Array:
         """Return the feature ``(N, 1)``."""
         scaling = Scaling(self.mean, self.scale, self.low, self.high)
         return scaling.apply(table.numbers(self.name)[:, None]).astype(np.float32)
@@ -55,7 +51,7 @@ class Category:
         """The number of features."""
         return len(self.categories) + self.other
 
-    def encode(self, table: Table) -> Features:
+    def encode(self, table: Table) -> Array:
         """Return the indicators ``(N, width)``."""
         texts = table.texts(self.name)
         codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
@@ -70,23 +66,23 @@ class Date:
     """Dates: year, month, weekday, days since the first, and the hour."""
 
     name: str
-    form: str  # the format in pandas.to_datetime
-    first: str  # the first date in the training table
+    form: str  # in pandas.to_datetime
+    first: str  # date in the training table
     means: tuple[float, ...]
     scales: tuple[float, ...]
 
     @property
     def width(self) -> int:
-        """The number of features: 6 with the time of day, and 4 without."""
+        """The number of features: 6 with the time of day, 4 without."""
         return len(self.means)
 
-    def encode(self, table: Table) -> Features:
+    def encode(self, table: Table) -> Array:
         """Return the features ``(N, width)``."""
         cells = table.cells(self.name)
         times = parse_dates(cells, self.form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
             found = f"{table.at(row, self.name)}: {cells.iloc[row]!r}"
-            raise ValueError(f"{found} is not a date in the format of the training, {self.form}.")
+            raise ValueError(f"{found} is not a date of the training format {self.form}.")
         parts = _date_parts(times, self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
@@ -119,15 +115,14 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
     values = np.concatenate([table.numbers(name) for table in tables])
     known = values[~np.isnan(values)]
     if known.min() == known.max():
-        return _constant(f"{known[0]:g}")
+        return _left_out(f"{known[0]:g} in all rows")
     scaling, (outliers,) = fit_scaling(known[:, None])
     remarks = _missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
-        remarks.append(
-            f"{pluralize(int(outliers), 'outlier')} such as {far:g}, more than {OUTLIER} "
-            "interquartile ranges from the median, not used for the scale, and clipped"
-        )
+        found = f"{pluralize(int(outliers), 'outlier')} such as {far:g}"
+        distance = f"more than {OUTLIER} interquartile ranges from the median"
+        remarks.append(f"{found}, {distance}, not used for the scale, and clipped")
     steps = np.diff(values[: len(tables[0])])
     if len(steps) >= _KEY_ROWS and (steps > 0).all() and (values == values.round()).all():
         remarks.append(f"increasing integers; if they are a key, pass drop={name!r}")
@@ -154,7 +149,7 @@ def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
     if not allowed:
         raise ValueError(f"{where} does not fit dayfirst={dayfirst}.")
     if not found[allowed[0]].equals(found[allowed[-1]]):
-        advice = f"Pass dayfirst=True or dayfirst=False, or categorical={name!r}"
+        advice = f"Pass dayfirst=True, dayfirst=False or categorical={name!r}"
         raise ValueError(f"{where} is ambiguous, because no day is above 12. {advice}.")
     return allowed[0]
 
@@ -174,40 +169,41 @@ def _fit_date(table: Table, name: str, form: str) -> Fitted:
     times = parse_dates(cells, form)
     first = str(times.min())
     if times.nunique() == 1:
-        return _constant(first)
+        return _left_out(f"{first} in all rows")
     width = 6 if (times != times.dt.normalize()).any() else 4
     scaler = StandardScaler().fit(_date_parts(times, first)[:, :width])
     column = Date(name, form, first, tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist()))
     shown = f"{cells.iloc[0]!r} is {times.iloc[0]:%d %B %Y}, in UTC if it has a time zone"
-    hour = ", and hour as sine and cosine" if width == 6 else ""
+    hour = ", hour as sine and cosine" if width == 6 else ""
     remark = f"dates, {shown}; features are year, month, weekday, days since the first{hour}"
     return column, [remark, *_missing_remarks(table, name)]
 
 
 def _fit_category(table: Table, name: str, most: int) -> Fitted:
-    missing = table.count_missing(name).drop("empty", errors="ignore")
+    missing = table.count_missing(name).drop(["empty", *table.reading.missing], errors="ignore")
     for mark, count in missing[missing > _FREQUENT * len(table)].items():
-        if mark not in table.reading.missing:
-            others = ",".join(text for text in table.reading.marks if text != mark)
-            raise ValueError(
-                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. "
-                f"Pass missing='auto,{mark}' if it marks missing values, or missing='{others}'."
-            )
+        others = ",".join(text for text in table.reading.marks if text != mark)
+        raise ValueError(
+            f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
+            f"missing='auto,{mark}' if it marks missing values, or missing='{others}'."
+        )
     counts = pd.Series(table.texts(name), dtype=object).value_counts()
-    if len(counts) < 2:
-        return _constant(repr(counts.index[0])) if len(counts) else (None, ["empty, so left out"])
-    remarks = _missing_remarks(table, name)
-    if len(counts) > max(_KEY_ROWS, len(table) // 2):
-        found = f"{len(counts)} categories in {len(table)} rows"
+    if counts.empty:
+        return _left_out("empty")
+    if len(counts) == 1:
+        return _left_out(f"{counts.index[0]!r} in all rows")
+    remarks, total = _missing_remarks(table, name), len(counts)
+    if total > max(_KEY_ROWS, len(table) // 2):
+        found = f"{total} categories in {len(table)} rows"
         remarks.append(f"{found}; if it is a name or a key, pass drop={name!r}")
-    if is_many := len(counts) > most:
-        remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are merged")
-    ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
-    return Category(name, tuple(sorted(ordered.index[:most])), is_many), remarks
+    if is_many := total > most:
+        remarks.append(f"the {total - most} rarest of {total} categories are merged")
+    categories = sorted(counts.sort_index().nlargest(most).index)
+    return Category(name, tuple(categories), is_many), remarks
 
 
-def _constant(value: str) -> Fitted:
-    return None, [f"it is {value} in all rows, so it is left out"]
+def _left_out(found: str) -> Fitted:
+    return None, [f"it is {found}, so it is left out"]
 
 
 def _missing_remarks(table: Table, name: str) -> list[str]:

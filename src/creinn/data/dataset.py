@@ -25,18 +25,18 @@ class Dataset:
 
     Raises:
         TypeError: If the inputs or the labels have the wrong dtype.
-        ValueError: If the shapes or lengths do not fit, or if a label is not a class.
+        ValueError: If the shapes do not fit, or if a label is not a class.
     """
 
     name: str  # for example "cifar10"
     inputs: Any  # uint8 images (N, channels, height, width), floating rows, or LazyImages
-    labels: Tensor  # the class of each input, int64, (N,)
+    labels: Tensor  # int64, (N,)
     classes: Sequence[str] = ()
     split: str = ""  # "train", "val" or "test"
-    missing: Missing | None = None  # values for missing cells, which are NaN in the inputs
+    missing: Missing | None = None  # values for NaN in the inputs
     distributions: Tensor | None = None  # of the labels (N, K)
     notes: Sequence[str] = ()  # the decisions of the reader
-    unreadable: Sequence[str] = ()  # a message for each file that cannot be read
+    unreadable: Sequence[str] = ()  # messages, one for each unreadable file
     preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Dataset:
 
     @property
     def title(self) -> str:
-        """The name and the split, for messages."""
+        """The name and the split."""
         return f"{self.name} ({self.split})" if self.split else self.name
 
     @property
@@ -79,19 +79,19 @@ class Dataset:
 
     def take(self: AnyDataset, index: Tensor) -> AnyDataset:
         """Return the samples at the given indices."""
-        is_memory = isinstance(self.inputs, Tensor | Interval)
-        inputs = self.inputs[index] if is_memory else self.inputs.take(index)
-        q = None if self.distributions is None else self.distributions[index]
-        return replace(self, inputs=inputs, labels=self.labels[index], distributions=q)
+        x, q = self.inputs, self.distributions
+        x = x[index] if isinstance(x, Tensor | Interval) else x.take(index)
+        q = None if q is None else q[index]
+        return replace(self, inputs=x, labels=self.labels[index], distributions=q)
 
     def to_fit(self) -> Any:
-        """Return the inputs with filled cells and the targets, or images that are read lazily."""
-        inputs = self.inputs
-        if not isinstance(inputs, Tensor | Interval):
-            return inputs
-        if self.missing is not None and isinstance(inputs, Tensor):
-            inputs = self.missing.fill(inputs)
-        return inputs, self.labels if self.distributions is None else self.distributions
+        """Return the inputs without missing values and the targets, or ``LazyImages``."""
+        x = self.inputs
+        if not isinstance(x, Tensor | Interval):
+            return x
+        if self.missing is not None and isinstance(x, Tensor):
+            x = self.missing.fill(x)
+        return x, self.labels if self.distributions is None else self.distributions
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
         """Return the images as numbers in [0, 1]."""
@@ -113,9 +113,9 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
 
 
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
-    """Divide the samples into parts of ``round(fraction * N)`` or so, stratified by class.
+    """Divide the samples into parts, stratified by class.
 
-    The fraction ``f`` is the same as ``(f, 1 - f)``.
+    One fraction ``f`` is the same as ``(f, 1 - f)``.
 
     Raises:
         ValueError: If the fractions are not positive or do not sum to 1, or if a part is empty.
@@ -124,16 +124,16 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     if not parts or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-6:
         raise ValueError(f"Fractions must be positive and sum to 1, but are {parts}.")
     n = len(dataset)
-    sizes = np.diff([0, *(round(sum(parts[: i + 1]) * n) for i in range(len(parts)))])
+    sizes = np.diff(np.round(np.cumsum((0, *parts)) * n).astype(int))
     if sizes.min() == 0:
         empty = f"part {sizes.argmin()} of {parts} is empty"
         raise ValueError(f"{dataset.title} has only {n} samples: {empty}.")
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
-    for size in sizes[:-1]:
-        drawn = _stratified(dataset.labels[rest], int(size), rng)
+    for size in sizes[:-1].tolist():
+        drawn = _stratified(dataset.labels[rest], size, rng)
         indices.append(rest[drawn])
-        rest = torch.from_numpy(np.delete(rest.numpy(), drawn.numpy()))
+        rest = rest[~torch.isin(torch.arange(len(rest)), drawn)]
     return tuple(dataset.take(index) for index in [*indices, rest])
 
 
@@ -150,8 +150,7 @@ def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
 def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     """Open the arrays of an uncompressed ``.npz`` file as read-only memory maps, by name.
 
-    Training and prediction read them in batches. For a ``.npy`` file, use
-    ``numpy.load(path, mmap_mode="r")``.
+    For a ``.npy`` file, use ``numpy.load(path, mmap_mode="r")``.
 
     Raises:
         ValueError: If an array is compressed or has objects, or if the file is damaged.

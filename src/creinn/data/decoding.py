@@ -1,6 +1,6 @@
 """Decoder of image files to bytes ``(N, channels, height, width)``.
 
-Requires Pillow. The EXIF orientation is applied, and transparent pixels become white.
+The EXIF orientation is applied, and transparent pixels become white.
 """
 
 import io
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from creinn.numerics import list_names, pluralize, shorten_list
 
 Bytes = npt.NDArray[np.uint8]
-Size = int | Sequence[int] | None  # the side of a square, height and width, or as in the files
+Size = int | Sequence[int] | None  # the side of a square, height and width, or unchanged
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _OWN = "their own minimum and maximum"
@@ -45,12 +45,6 @@ class DecodeStats:
             raise ValueError(f"{self.where}: {found} {expected}. Give a size for all images.")
         self.sizes[picture.size] += 1
         self.changes.update(picture.changes)
-
-    def check_any(self) -> None:
-        """Raise a ``ValueError`` if no image was read."""
-        if not self.first:
-            files, (why, *_) = pluralize(len(self.unreadable), "file"), self.unreadable.values()
-            raise ValueError(f"{self.where}: no image can be read, {files} in all. {why}")
 
     def notes(self) -> list[str]:
         """Return notes on changed and omitted images."""
@@ -86,7 +80,7 @@ def decode_all(
         raise ValueError(f"channels must be 1 (grey) or 3 (RGB), got {channels}.")
     sides = (size, size) if isinstance(size, int) else size
     if sides is not None and min(sides) < 1:
-        raise ValueError(f"The size of images must be at least 1, got {size}.")
+        raise ValueError(f"The size must be at least 1, got {size}.")
     if not files:
         raise ValueError(f"{where} has no images ({', '.join(SUFFIXES)}).")
 
@@ -127,15 +121,15 @@ def _decode(
     from PIL import ImageOps
 
     with image_module.open(io.BytesIO(raw)) as image:
-        if sides is not None and crop is not None:  # decodes large JPEG files at a lower resolution
+        if sides is not None and crop is not None:  # a lower resolution of large JPEG files
             image.draft(None, (round(2 * max(sides) / crop),) * 2)
         picture: Any = ImageOps.exif_transpose(image)
         changes = []
         if picture.mode.startswith(("I", "F")):
-            levels, scaled_from = _to_bytes(np.asarray(picture))
-            if is_bound and scaled_from == _OWN:
+            levels, limits = _to_bytes(np.asarray(picture))
+            if is_bound and limits == _OWN:
                 raise ValueError("a bound cannot be scaled from its own range")
-            changes.append(f"with wide pixels scaled from {scaled_from}")
+            changes.append(f"with wide pixels scaled from {limits}")
             picture = image_module.fromarray(levels)
         elif "A" in picture.mode or "transparency" in picture.info:
             picture = picture.convert("RGBA")
@@ -178,7 +172,7 @@ def format_size(sides: Sequence[int]) -> str:
 
 
 def pillow() -> Any:
-    """Return the module ``PIL.Image``; the error says how to install it."""
+    """Return the module ``PIL.Image``."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Encoder of tables, and the classes of a target column.
 
-The encoder is fitted to one table, or to lower and upper bounds, and is saved as plain JSON. It
-returns notes on what was detected, omitted or unknown.
+The encoder is fitted to one table, or to lower and upper bounds. It returns notes on what was
+detected, omitted or unknown.
 """
 
 import json
@@ -31,30 +31,29 @@ from creinn.numerics import list_names, pluralize
 
 Names = Collection[str]
 Notes = list[str]
-
 Counts = dict[tuple[str, str], tuple[int, str]]
-"""The number of cells to report and the first of them, by column and name of such a cell."""
+"""The number of cells and the first of them, by column and kind."""
 
-_KINDS: dict[str, Any] = {"number": Number, "category": Category, "date": Date}
+_KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in (Number, Category, Date)}
 _EFFECTS = {
     "missing value": "replaced by all plausible values",
     "distant number": "far from training rows and clipped",
-    "unknown value": "not seen in training and treated as none of the known categories",
+    "unknown value": "not seen in training and treated as no known category",
 }
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
-_FEW_ROWS = 5  # a number with fewer rows is probably not a class
+_FEW_ROWS = 5  # below which a number is probably not a class
 
 
 @dataclass(frozen=True, eq=False)
 class TableEncoder:
-    """Encoders of the columns of a training table, and values for missing cells."""
+    """Encoders of the columns of a table, and values for missing cells."""
 
     target: str | None  # the column of the classes
-    columns: tuple[Column, ...]  # the columns that are features
-    missing: Missing  # fitted to the features
-    ignored: tuple[str, ...] = ()  # the columns that are dropped, constant or empty
-    decimal: str = "."  # the decimal mark of the training table
-    marks: tuple[str, ...] = MARKS  # its marks of missing values
+    columns: tuple[Column, ...]
+    missing: Missing
+    ignored: tuple[str, ...] = ()  # columns that are dropped, constant or empty
+    decimal: str = "."  # in the training table
+    marks: tuple[str, ...] = MARKS  # of missing values in the training table
 
     @classmethod
     def fit(
@@ -67,8 +66,8 @@ class TableEncoder:
     ) -> tuple["TableEncoder", Notes]:
         """Fit the encoder to one table or two tables of bounds, and return it with notes.
 
-        The columns in ``categorical`` are categories even if they contain numbers or dates. If a
-        column has more than ``max_categories``, the rare categories are merged.
+        The columns in ``categorical`` can contain numbers or dates. The categories of a column
+        after the most frequent ``max_categories`` are merged.
         """
         first = tables[0]
         for name in filter(None, (target, *drop, *categorical)):
@@ -86,7 +85,7 @@ class TableEncoder:
             if remarks:
                 notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
         if not columns:
-            raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
+            raise ValueError(f"{first.name} has no column to learn from except {target!r}.")
         if first.reading.decimal == "auto" and decimal == ",":
             notes.append(f"{first.name}: numbers have ',' before decimals")
         rows = torch.cat([_features(columns, table) for table in tables])
@@ -105,11 +104,10 @@ class TableEncoder:
     ) -> tuple[Tensor | Interval, Notes]:
         """Encode one table, with NaN for missing cells, or two tables of bounds.
 
-        Returns notes on the cells of all chunks. ``counts`` are those of earlier chunks, and are
-        updated.
+        The notes are on all chunks; ``counts`` are those of earlier chunks and are updated.
         """
-        readings = [table.reading.complete(self.decimal, self.marks) for table in tables]
-        tables = [replace(t, reading=r) for t, r in zip(tables, readings, strict=True)]
+        reading = tables[0].reading.complete(self.decimal, self.marks)
+        tables = [replace(table, reading=reading) for table in tables]
         first, counts = tables[0], {} if counts is None else counts
         for column in self.columns:
             check_cells(tables, column.name, isinstance(column, Number))
@@ -117,12 +115,12 @@ class TableEncoder:
         self._count(first, lower, counts)
         notes = [note for table in tables for note in table.notes]
         for (name, what), (count, place) in counts.items():
-            found = f"{pluralize(count, what)}, first {place}"
-            notes.append(f"{first.name}, column {name!r}: {found}; {_EFFECTS[what]}")
+            found = f"{pluralize(count, what)}, first {place}; {_EFFECTS[what]}"
+            notes.append(f"{first.name}, column {name!r}: {found}")
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
         if unused := [str(name) for name in first.frame if name not in used]:
-            absent = "the training table has no such column"
-            notes.append(f"{first.name}: not used, because {absent}: {', '.join(unused)}")
+            absent = "not used, because the training table has no such column"
+            notes.append(f"{first.name}: {absent}: {', '.join(unused)}")
         return self.missing.intervals(lower, *upper) if upper else lower, notes
 
     def _count(self, table: Table, features: Tensor, counts: Counts) -> None:
@@ -142,21 +140,18 @@ class TableEncoder:
                     counts[column.name, what] = count + int(mask.sum()), place
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoder as plain JSON, for a saved model."""
-        kinds = {kind: name for name, kind in _KINDS.items()}
-        columns = [{"kind": kinds[type(c)], **asdict(c)} for c in self.columns]
+        """Return the encoder as plain JSON."""
+        columns = [{"kind": type(c).__name__.lower(), **asdict(c)} for c in self.columns]
         record = {**vars(self), "columns": columns, "missing": self.missing.to_json()}
         return json.loads(json.dumps(record))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
-        """Return the encoder of a record of :meth:`to_json`."""
+        """Return the encoder of :meth:`to_json`."""
         columns = []
         for entry in record["columns"]:
-            values: dict[str, Any] = {
-                key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()
-            }
-            columns.append(_KINDS[values.pop("kind")](**values))
+            values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+            columns.append(_KINDS[str(values.pop("kind"))](**values))
         missing, ignored = Missing.from_json(record["missing"]), tuple(record["ignored"])
         marks = tuple(record["marks"])
         return cls(record["target"], tuple(columns), missing, ignored, record["decimal"], marks)
@@ -173,12 +168,11 @@ def labelled_rows(tables: Tables, target: str, drop_unlabelled: bool) -> tuple[T
     missing = first.cells(target).isna()
     if not missing.any():
         return tables, []
-    found = (
-        f"{first.name}, column {target!r}: {missing.sum()} of {len(missing)} rows have no class, "
-        f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
-    )
+    counts = f"{missing.sum()} of {len(first)}"
+    cells = f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
+    found = f"{first.name}, column {target!r}: {counts} rows have no class, {cells}"
     if missing.all():
-        raise ValueError(f"{found}. Pass target= with the column of the classes.")
+        raise ValueError(f"{found}. Pass target= with another column.")
     if not drop_unlabelled:
         raise ValueError(f"{found}. Pass drop_unlabelled=True, or missing= if it is a class.")
     kept = [replace(table, frame=table.frame[~missing]) for table in tables]
@@ -188,7 +182,7 @@ def labelled_rows(tables: Tables, target: str, drop_unlabelled: bool) -> tuple[T
 def find_classes(
     labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes.
+    """Return the sorted distinct labels, and notes on unusual classes.
 
     Example:
         >>> find_classes(np.array(["10", "9", "10", "9"], dtype=object))
@@ -206,7 +200,8 @@ def find_classes(
     single, notes = names[counts == 1].tolist(), []
     if single and len(labels) > len(names):
         notes.append(f"target {target!r}: classes with one row only: {list_names(single, 'name')}")
-    return names[values.argsort(kind="stable") if is_number else ...].tolist(), notes
+    order = values.argsort(kind="stable") if is_number else ...
+    return names[order].tolist(), notes
 
 
 def read_labels(
@@ -214,8 +209,8 @@ def read_labels(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the labels ``(N,)`` in the column ``target``.
 
-    Without a target, the columns ``classes`` have votes or probabilities, and the label
-    distributions ``(N, K)`` are also returned.
+    Without a target, the columns ``classes`` are votes or probabilities, and the distributions
+    ``(N, K)`` are also returned.
     """
     if target is None:
         distributions = _read_distributions(table, classes)
@@ -235,5 +230,5 @@ def _read_distributions(table: Table, columns: Sequence[str]) -> Tensor:
         raise ValueError(f"{place}: the number of votes must be at least 0, got {votes[row, k]:g}.")
     total = votes.sum(1, keepdims=True)
     for row in np.flatnonzero(total == 0):
-        raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any of the classes.")
+        raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any class.")
     return torch.from_numpy(votes / total).float()

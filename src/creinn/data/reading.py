@@ -45,8 +45,6 @@ def read_chunks(
         for path in paths
     ]
     for tables in zip_longest(*chunks):
-        if None in tables:
-            raise ValueError("The tables of lower and upper bounds have different numbers of rows.")
         check_pair(tables)
         yield tables
 
@@ -64,7 +62,7 @@ def _csv_chunks(
         _, header = next(_records(text, reading), (0, []))
         names = [name.strip() for name in header]
         if not names:
-            raise ValueError(f"{path} is empty. A table needs a header line with column names.")
+            raise ValueError(f"{path} is empty. A table needs a header line.")
         first = int(not names[0] and len(names) > 1)
         if first == 1:
             notes.append(f"{path}: the first column has no name and is left out")
@@ -83,30 +81,26 @@ def _csv_chunks(
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
     """Return the options with the encoding and the separator of a file, and notes."""
     notes = []
-    encoding, separator = reading.encoding, reading.separator.replace("\\t", "\t")
-    if encoding == "auto":
-        encoding = _encoding(path)
-        if encoding != "utf-8-sig":
-            notes.append(f"{path} was read as {encoding}; if letters are wrong, pass encoding=")
+    if reading.encoding == "auto":
+        reading = replace(reading, encoding=_encoding(path))
+        if reading.encoding != "utf-8-sig":
+            found = f"{path} was read as {reading.encoding}"
+            notes.append(f"{found}; if letters are wrong, pass encoding=")
+    separator = reading.separator.replace("\\t", "\t")
     if separator == "auto":
-        separator = _separator(path, encoding, reading)
+        separator = _separator(path, reading)
         notes += [f"{path}: cells are separated by {separator!r}"] if separator != "," else []
     if len(separator) != 1:
         raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
-    return replace(reading, encoding=encoding, separator=separator), notes
+    return replace(reading, separator=separator), notes
 
 
 def _parse(
-    text: Any,
-    path: Path,
-    names: list[str],
-    reading: Reading,
-    rows: int | None,
-    numbers: Collection[str],
+    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, numbers: Any
 ) -> Iterator[pd.DataFrame]:
     """Yield chunks of the cells below the header."""
     if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():
-        numbers = ()  # pandas would compare numbers: -999 would match -999.0
+        numbers = ()  # for pandas, the mark -999 is the same as -999.0
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -143,7 +137,7 @@ def _check_lines(path: Path, columns: int, reading: Reading) -> None:
             if len(cells) != columns and not (reading.comment and reading.comment in str(cells)):
                 raise ValueError(
                     f"{path}, line {line}: found {len(cells)} of {columns} cells. Correct the "
-                    "line, quote cells with separators, or pass separator= or comment=."
+                    "line, quote cells, or pass separator= or comment=."
                 )
 
 
@@ -151,23 +145,20 @@ def _check_names(names: Sequence[str], path: Path) -> None:
     """Raise a ``ValueError`` if the name of a column is empty or used twice."""
     for position, name in enumerate(names, start=1):
         if not name:
-            raise ValueError(f"{path}: column {position} has no name in the header line.")
+            raise ValueError(f"{path}: column {position} has no name.")
         if names.count(name) > 1:
-            raise ValueError(f"{path} has several columns with the name {name!r}. Rename them.")
+            raise ValueError(f"{path} has several columns {name!r}. Rename them.")
 
 
 @contextmanager
 def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]]:
     """Open a text file, and yield it and a function for the fraction that has been read."""
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    opener = {**openers, ".zip": _open_zip}.get(path.suffix.lower(), lambda file: file)
-    size = path.stat().st_size or 1
+    opener, size = _OPENERS.get(path.suffix.lower()), path.stat().st_size or 1
     try:
-        with (
-            open(path, "rb") as file,
-            io.TextIOWrapper(opener(file), encoding, newline="") as text,
-        ):
-            yield text, lambda: min(1.0, file.tell() / size)
+        with open(path, "rb") as file:
+            binary = file if opener is None else opener(file)
+            with io.TextIOWrapper(binary, encoding, newline="") as text:
+                yield text, lambda: min(1.0, file.tell() / size)
     except _DAMAGED as error:
         raise ValueError(f"{path} is truncated or damaged: {error}.") from error
     except UnicodeError as error:
@@ -183,12 +174,15 @@ def _open_zip(file: BinaryIO) -> IO[bytes]:
     return archive.open(names[0])
 
 
+_OPENERS: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": _open_zip}
+
+
 def _encoding(path: Path) -> str:
     """Return UTF-8, UTF-16 or cp1252, whichever decodes the whole file."""
     with _open(path, "latin-1") as (text, _):
         start = text.read(1000)
     if path.suffix.lower() in (".json", ".xls", ".xlsx") or start.startswith(("{", "[{", "[[")):
-        raise ValueError(f"{path} is not CSV. Convert JSON and Excel files to CSV with pandas.")
+        raise ValueError(f"{path} is not CSV. Convert JSON and Excel files with pandas.")
     if start.startswith(("\xff\xfe", "\xfe\xff")):
         return "utf-16"
     with suppress(ValueError), _open(path, "utf-8-sig") as (text, _):
@@ -198,9 +192,9 @@ def _encoding(path: Path) -> str:
     return "cp1252"
 
 
-def _separator(path: Path, encoding: str, reading: Reading) -> str:
+def _separator(path: Path, reading: Reading) -> str:
     """Return the separator with the most cells in the header and in most of the first lines."""
-    with _open(path, encoding) as (text, _):
+    with _open(path, reading.encoding) as (text, _):
         lines = list(islice(text, 100))
 
     def count_cells(separator: str) -> int:
@@ -222,8 +216,7 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
             _check_names(columns, path)
             for name in columns:
                 if pa.types.is_nested(kind := schema.field(name).type):
-                    found = f"{path}, column {name!r} has the type {kind}"
-                    raise ValueError(f"{found}. Remove the column from the file.")
+                    raise ValueError(f"{path}: remove the column {name!r}, which has type {kind}.")
             notes = (f"{path}: the index of pandas was left out",) * (_INDEX in schema.names)
             size, end = rows or total, 0
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):

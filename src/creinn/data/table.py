@@ -1,6 +1,6 @@
 """Tables of texts and numbers, and checks of their cells.
 
-Messages name the options of :class:`Reading` and of the encoder as keywords, such as ``missing=``.
+Messages name options as keywords, such as ``missing=``.
 """
 
 import codecs
@@ -15,11 +15,9 @@ import pandas as pd
 from creinn.data.features import Array
 from creinn.numerics import shorten_list
 
-Index = int | np.integer[Any]
-
 MARKS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-")
 """The default marks of missing values. Empty cells are always missing."""
-_INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # an integer in a column with missing values
+_INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # in a column with missing values
 _SWAP = str.maketrans(".,", ",.")
 
 
@@ -28,11 +26,11 @@ class Reading:
     """Options for reading tables. The value ``auto`` is detected."""
 
     missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto means MARKS
-    separator: str = "auto"  # the character between cells; \t is a tab
-    decimal: str = "auto"  # the decimal mark
-    encoding: str = "auto"  # the name of the encoding in Python
+    separator: str = "auto"  # between cells; \t is a tab
+    decimal: str = "auto"
+    encoding: str = "auto"
     comment: str = ""  # the character that starts a comment
-    dayfirst: bool | None = None  # whether the day of 03/04/2021 is the third
+    dayfirst: bool | None = None  # whether 03/04/2021 is in April
 
     def __post_init__(self) -> None:
         if self.decimal not in ("auto", ".", ","):
@@ -40,7 +38,7 @@ class Reading:
         try:
             codecs.lookup("utf-8" if self.encoding == "auto" else self.encoding)
         except LookupError as error:
-            raise ValueError(f"encoding= must be a name of Python: {error}.") from error
+            raise ValueError(f"encoding= is not known to Python: {error}.") from error
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -61,7 +59,7 @@ AUTO = Reading()
 class Table:
     """A table with named columns of numbers, or of texts and missing cells."""
 
-    name: str  # the name of the file in messages
+    name: str  # of the file
     frame: pd.DataFrame  # the index is the row number
     reading: Reading = Reading(separator=",")  # with the detected separator
     notes: tuple[str, ...] = ()  # what was detected or omitted by the reader
@@ -71,7 +69,7 @@ class Table:
         return len(self.frame)
 
     def cells(self, column: str) -> pd.Series:
-        """Return the cells as texts or numbers. Missing cells are ``None`` or NaN."""
+        """Return the cells as texts or numbers, where missing cells are ``None`` or NaN."""
         self.check_column(column)
         cells, marks = self.frame[column], np.array(self.reading.marks, dtype=object)
         if is_numeric(cells):
@@ -86,31 +84,32 @@ class Table:
         return marks.fillna("empty").value_counts()
 
     def texts(self, column: str) -> Array:
-        """Return the cells as texts, where 1.0 is ``"1"`` and a missing cell is ``None``."""
+        """Return the cells as texts, where 1.0 is ``"1"`` and missing cells are ``None``."""
         codes, found = pd.factorize(self.cells(column))
         texts = [*(_INTEGER.sub(r"\1", str(text)) for text in found), None]
         return np.array(texts, dtype=object)[codes]
 
     def numbers(self, column: str) -> Array:
-        """Return the cells as numbers, where a missing cell is NaN."""
+        """Return the cells as numbers, where missing cells are NaN."""
         cells, decimal = self.cells(column), self.reading.decimal
         values = parse_numbers(cells, decimal)
         wrong = ~np.isfinite(values) & cells.notna().to_numpy()
         if wrong.any():
             texts, other = cells[wrong].astype(str), "." if decimal == "," else ","
+            found = f"{len(texts)} of {cells.count()} cells: {list_counts(texts.value_counts())}"
             raise ValueError(
-                f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number, as "
-                f"{len(texts)} of {cells.count()} cells: {list_counts(texts.value_counts())}. "
-                f"Convert units, or pass decimal={other!r}, missing= or categorical={column!r}."
+                f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number. "
+                f"These are {found}. Convert units, or pass decimal={other!r}, missing= or "
+                f"categorical={column!r}."
             )
         return values
 
-    def row(self, row: Index) -> str:
+    def row(self, row: Any) -> str:
         """Return the number of a row for messages. The first row is 1."""
         return f"row {self.frame.index[row] + 1}"
 
-    def at(self, row: Index, column: str) -> str:
-        """Return the name of a cell for messages."""
+    def at(self, row: Any, column: str) -> str:
+        """Return the place of a cell for messages."""
         return f"{self.name} {self.row(row)}, column {column!r}"
 
     def check_column(self, column: str) -> None:
@@ -129,7 +128,7 @@ def is_numeric(cells: pd.Series) -> bool:
 
 
 def as_cells(column: pd.Series) -> pd.Series:
-    """Return numbers unchanged, and other cells as texts without surrounding space, or NaN."""
+    """Return numbers unchanged, and other cells as stripped texts or NaN."""
     if is_numeric(column):
         return column
     texts = column.dropna().astype(str).str.strip().astype(object)
@@ -147,7 +146,7 @@ def parse_numbers(cells: Any, decimal: str = ".") -> Array:
         cells = pd.Series(cells, dtype=object)
         cells = cells.str.translate(_SWAP) if decimal == "," else cells
         cells = pd.to_numeric(cells, errors="coerce")
-    return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    return cells.to_numpy(np.float64, na_value=np.nan)
 
 
 def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
@@ -164,15 +163,15 @@ def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
 
 
 def list_counts(counts: pd.Series) -> str:
-    """Return the texts in the index with their counts, such as ``'a' (2), 'b' (1)``."""
+    """Return the texts of an index with their counts, such as ``'a' (2), 'b' (1)``."""
     return shorten_list([f"{text!r} ({count})" for text, count in counts.items()])
 
 
-def check_pair(tables: Tables) -> None:
+def check_pair(tables: Sequence[Table | None]) -> None:
     """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
     lower, upper = tables[0], tables[-1]
-    if len(lower) != len(upper):
-        raise ValueError(f"{lower.name} and {upper.name} have different numbers of rows.")
+    if lower is None or upper is None or len(lower) != len(upper):
+        raise ValueError("The lower and the upper bounds have different numbers of rows.")
     for column in lower.frame.columns.symmetric_difference(upper.frame.columns):
         upper.check_column(column)
         lower.check_column(column)
@@ -185,10 +184,10 @@ def check_cells(tables: Tables, column: str, is_number: bool = False) -> None:
         if is_number:
             low, high = lower.numbers(column), upper.numbers(column)
             is_wrong = (low > high) | (np.isnan(low) != np.isnan(high))
-            rule = "must not exceed the upper bound or be missing"
         else:
             low, high = lower.texts(column), upper.texts(column)
-            is_wrong, rule = low != high, "must be equal"
+            is_wrong = low != high
         for row in np.flatnonzero(is_wrong):
+            rule = "not exceed the upper bound" if is_number else "be equal"
             found = f"{lower.at(row, column)} is {low[row]}, but {high[row]} in {upper.name}"
-            raise ValueError(f"{found}. The cell {rule}.")
+            raise ValueError(f"{found}. The cells must {rule}, or both be missing.")
