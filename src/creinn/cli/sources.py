@@ -172,13 +172,12 @@ def show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -
 
 def _learn_tables(options: "TrainOptions") -> Dataset:
     (tables,) = read_chunks(options.paths, _reading(options))
-    target, votes, notes = options.target, options.target_columns, list[str]()
+    target, votes = options.target, options.target_columns
     if (target is None) != bool(votes):
         columns = ", ".join(map(str, tables[0].frame))
         found = "both" if votes else f"none of the columns {columns}"
         raise ValueError(f"Give --target or --target-columns; found {found}.")
-    if target is not None:
-        tables, notes = labelled_rows(tables, target, options.drop_unlabelled)
+    tables, notes = labelled_rows(tables, target, options.drop_unlabelled)
     encoder, column_notes = TableEncoder.fit(
         tables, target, (*options.drop, *votes), options.categorical, options.max_categories
     )
@@ -209,7 +208,7 @@ def _read_tables(
     reading = _reading(options).complete(encoder.decimal, encoder.marks)
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
-        raise ValueError("--keep row: the result has another column of that name.")
+        raise ValueError("--keep: the result already has a column 'row'.")
     batch_size = options.batch_size or TABLE_ROWS
     most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)
@@ -220,10 +219,7 @@ def _read_tables(
         labels = distributions = None
         if classes is not None:
             count = len(tables[0])
-            if target is not None:
-                tables, _ = labelled_rows(
-                    tables, target, getattr(options, "drop_unlabelled", False)
-                )
+            tables, _ = labelled_rows(tables, target, getattr(options, "drop_unlabelled", False))
             labels, distributions = read_labels(tables[0], target, classes)
             dropped += count - len(labels)
         first = tables[0]

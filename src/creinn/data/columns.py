@@ -145,7 +145,7 @@ def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
         return next(iter(found), None)
     dayfirst = table.reading.dayfirst
     allowed = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
-    where = f"{table.name}, column {name!r}: the date {texts.iloc[0]!r}"
+    where = f"{table.column(name)}: the date {texts.iloc[0]!r}"
     if not allowed:
         raise ValueError(f"{where} does not fit dayfirst={dayfirst}.")
     if not found[allowed[0]].equals(found[allowed[-1]]):
@@ -184,7 +184,7 @@ def _fit_category(table: Table, name: str, most: int) -> Fitted:
     for mark, count in missing[missing > _FREQUENT * len(table)].items():
         others = ",".join(text for text in table.reading.marks if text != mark)
         raise ValueError(
-            f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
+            f"{table.column(name)}: {mark!r} is in {count} of {len(table)} rows. Pass "
             f"missing='auto,{mark}' if it marks missing values, or missing='{others}'."
         )
     counts = pd.Series(table.texts(name), dtype=object).value_counts()

@@ -1,5 +1,6 @@
 """Labelled data, stratified splits, and memory maps of arrays."""
 
+import os
 import struct
 import zipfile
 from collections.abc import Sequence
@@ -166,24 +167,21 @@ def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            return {m.filename.removesuffix(".npy"): _map(path, archive, m) for m in members}
+        return {m.filename.removesuffix(".npy"): _map(path, m) for m in members}
     except (ValueError, zipfile.BadZipFile) as error:
         advice = "Write it with numpy.savez."
         raise ValueError(f"{path} cannot be mapped as arrays: {error}. {advice}") from error
 
 
-def _map(path: str | Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.memmap:
+def _map(path: str | Path, member: zipfile.ZipInfo) -> np.memmap:
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed")
     with open(path, "rb") as file:
-        file.seek(member.header_offset)
-        header = file.read(30)  # ends with the lengths of the name and of the extra field
-        start = file.tell() + sum(struct.unpack("<HH", header[-4:]))
-    with archive.open(member) as stream:
-        is_first = npy.read_magic(stream) == (1, 0)
+        file.seek(member.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # name and extra field
+        is_first = npy.read_magic(file) == (1, 0)
         read = npy.read_array_header_1_0 if is_first else npy.read_array_header_2_0
-        shape, in_columns, dtype = read(stream)
+        shape, in_columns, dtype = read(file)
         if dtype.hasobject:
             raise ValueError(f"{member.filename} contains Python objects")
-        start += stream.tell()
-    return np.memmap(path, dtype, "r", start, shape, "F" if in_columns else "C")
+        return np.memmap(file, dtype, "r", file.tell(), shape, "F" if in_columns else "C")

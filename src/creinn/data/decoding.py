@@ -117,10 +117,10 @@ class _Picture(NamedTuple):
 def _decode(
     raw: bytes, sides: Sequence[int] | None, channels: int, is_bound: bool, crop: float | None
 ) -> _Picture:
-    image_module = pillow()
+    Image = pillow()
     from PIL import ImageOps
 
-    with image_module.open(io.BytesIO(raw)) as image:
+    with Image.open(io.BytesIO(raw)) as image:
         if sides is not None and crop is not None:  # a lower resolution of large JPEG files
             image.draft(None, (round(2 * max(sides) / crop),) * 2)
         picture: Any = ImageOps.exif_transpose(image)
@@ -130,17 +130,17 @@ def _decode(
             if is_bound and limits == _OWN:
                 raise ValueError("a bound cannot be scaled from its own range")
             changes.append(f"with wide pixels scaled from {limits}")
-            picture = image_module.fromarray(levels)
+            picture = Image.fromarray(levels)
         elif "A" in picture.mode or "transparency" in picture.info:
             picture = picture.convert("RGBA")
             if picture.getchannel("A").getextrema()[0] < 255:
                 changes.append("with transparency laid on white")
-            white = image_module.new("RGBA", picture.size, "white")
-            picture = image_module.alpha_composite(white, picture)
+            white = Image.new("RGBA", picture.size, "white")
+            picture = Image.alpha_composite(white, picture)
         picture = picture.convert("L" if channels == 1 else "RGB")
     size = format_size((picture.height, picture.width))
     if sides is not None:
-        shape, filters = (sides[1], sides[0]), image_module.Resampling
+        shape, filters = (sides[1], sides[0]), Image.Resampling
         if crop is None:
             picture = picture.resize(shape, filters.BILINEAR)
         else:

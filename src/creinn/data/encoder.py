@@ -70,8 +70,9 @@ class TableEncoder:
         after the most frequent ``max_categories`` are merged.
         """
         first = tables[0]
-        for name in filter(None, (target, *drop, *categorical)):
-            first.check_column(name)
+        for name in (target, *drop, *categorical):
+            if name is not None:
+                first.check_column(name)
         if max_categories < 2:
             raise ValueError(f"max_categories= must be at least 2, got {max_categories}.")
         used = [name for name in first.frame if name != target and name not in drop]
@@ -83,7 +84,7 @@ class TableEncoder:
             column, remarks = fit_column(tables, name, name in categorical, max_categories)
             columns += [column] if column is not None else []
             if remarks:
-                notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
+                notes.append(f"{first.column(name)}: {'; '.join(remarks)}")
         if not columns:
             raise ValueError(f"{first.name} has no column to learn from except {target!r}.")
         if first.reading.decimal == "auto" and decimal == ",":
@@ -115,8 +116,8 @@ class TableEncoder:
         self._count(first, lower, counts)
         notes = [note for table in tables for note in table.notes]
         for (name, what), (count, place) in counts.items():
-            found = f"{pluralize(count, what)}, first {place}; {_EFFECTS[what]}"
-            notes.append(f"{first.name}, column {name!r}: {found}")
+            found = f"{pluralize(count, what)}, first {place}"
+            notes.append(f"{first.column(name)}: {found}; {_EFFECTS[what]}")
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
         if unused := [str(name) for name in first.frame if name not in used]:
             absent = "not used, because the training table has no such column"
@@ -161,8 +162,12 @@ def _features(columns: Sequence[Column], table: Table) -> Tensor:
     return torch.from_numpy(np.concatenate([column.encode(table) for column in columns], axis=1))
 
 
-def labelled_rows(tables: Tables, target: str, drop_unlabelled: bool) -> tuple[Tables, Notes]:
-    """Return the rows that have a class, and a note on the others."""
+def labelled_rows(
+    tables: Tables, target: str | None, drop_unlabelled: bool
+) -> tuple[Tables, Notes]:
+    """Return the rows that have a class, if it is in a target column, and a note on the others."""
+    if target is None:
+        return tables, []
     check_cells(tables, target)
     first = tables[0]
     missing = first.cells(target).isna()
@@ -170,7 +175,7 @@ def labelled_rows(tables: Tables, target: str, drop_unlabelled: bool) -> tuple[T
         return tables, []
     counts = f"{missing.sum()} of {len(first)}"
     cells = f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
-    found = f"{first.name}, column {target!r}: {counts} rows have no class, {cells}"
+    found = f"{first.column(target)}: {counts} rows have no class, {cells}"
     if missing.all():
         raise ValueError(f"{found}. Pass target= with another column.")
     if not drop_unlabelled:
@@ -182,12 +187,7 @@ def labelled_rows(tables: Tables, target: str, drop_unlabelled: bool) -> tuple[T
 def find_classes(
     labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the sorted distinct labels, and notes on unusual classes.
-
-    Example:
-        >>> find_classes(np.array(["10", "9", "10", "9"], dtype=object))
-        (['9', '10'], [])
-    """
+    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     values = parse_numbers(names)
     is_number = bool(np.isfinite(values).all())

@@ -197,7 +197,7 @@ def read_images(
         for start in range(0, max(1, len(files)), step):
             batch, sources = files[start : start + step], zip(trees, stats, strict=True)
             sides = [decode_all(batch, tree.read, side, *options) for tree, side in sources]
-            kept = sorted(set.intersection(*(set(names) for _, names in sides)))
+            kept = sorted(set(sides[0][1]).intersection(sides[-1][1]))
             total += len(kept)
             pixels = [side[np.isin(names, kept)] for side, names in sides]
             _check_order(pixels[0], pixels[-1], kept)
@@ -213,12 +213,9 @@ def read_images(
 
 def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
     """Raise a ``ValueError`` if two bounds have different sizes or the wrong order."""
-    if not files:
-        return
-    if low.shape != high.shape:
+    if files and low.shape != high.shape:
         found = f"the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
         raise ValueError(f"{files[0]}: {found}. Give a size for all images.")
-    for at in map(tuple, np.argwhere(low > high)):
-        place = f"{files[at[0]]}, channel {at[1]}, row {at[2]}, column {at[3]}"
-        found = f"the lower bound {low[at]} exceeds the upper bound {high[at]}"
-        raise ValueError(f"{place}: {found}. Were the folders swapped, or stored as JPEG?")
+    for row in np.flatnonzero((low > high).any((1, 2, 3))):
+        advice = "Were the folders swapped, or stored as JPEG?"
+        raise ValueError(f"{files[row]}: a lower bound exceeds its upper bound. {advice}")

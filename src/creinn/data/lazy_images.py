@@ -35,14 +35,13 @@ class LazyImages(Dataset[tuple[Any, int]]):
         classes: Names and order of the classes. By default the sorted names of the folders.
         upper: Folder or zip archive of upper bounds with the same file names, for intervals.
         files: Paths of the images below ``path``. By default all images.
-        keep: Bytes of decoded images that are kept in memory, but not by workers of a DataLoader.
-        crop: Fraction of the largest rectangle in the center that is resized. By default the whole
-            image is stretched.
+        keep: Bytes of decoded images in memory, except in workers of a DataLoader.
+        crop: Fraction of the largest central rectangle. By default the whole image is stretched.
 
     Raises:
         FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no class folder with images, if a class is unknown, or, for an item,
-            if the image is damaged.
+        ValueError: If there is no class folder with images, if a class is unknown, or if the image
+            of an item is damaged.
     """
 
     def __init__(

@@ -24,8 +24,7 @@ import pandas as pd
 from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, check_pair, parse_numbers
 from creinn.numerics import list_names
 
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
-_INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
+_INDEX = "__index_level_0__"  # of pandas in Parquet
 
 
 def read_chunks(
@@ -159,7 +158,7 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
             binary = file if opener is None else opener(file)
             with io.TextIOWrapper(binary, encoding, newline="") as text:
                 yield text, lambda: min(1.0, file.tell() / size)
-    except _DAMAGED as error:
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is truncated or damaged: {error}.") from error
     except UnicodeError as error:
         raise ValueError(f"{path} is not text: {error}. If it is CSV, pass encoding=.") from error
@@ -217,7 +216,8 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
             for name in columns:
                 if pa.types.is_nested(kind := schema.field(name).type):
                     raise ValueError(f"{path}: remove the column {name!r}, which has type {kind}.")
-            notes = (f"{path}: the index of pandas was left out",) * (_INDEX in schema.names)
+            has_index = _INDEX in schema.names
+            notes = (f"{path}: the index of pandas was left out",) if has_index else ()
             size, end = rows or total, 0
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
                 start, end = end, end + len(batch)

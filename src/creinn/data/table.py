@@ -96,17 +96,21 @@ class Table:
         wrong = ~np.isfinite(values) & cells.notna().to_numpy()
         if wrong.any():
             texts, other = cells[wrong].astype(str), "." if decimal == "," else ","
-            found = f"{len(texts)} of {cells.count()} cells: {list_counts(texts.value_counts())}"
+            count = f"{len(texts)} of {cells.count()} cells"
             raise ValueError(
                 f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number. "
-                f"These are {found}. Convert units, or pass decimal={other!r}, missing= or "
-                f"categorical={column!r}."
+                f"{count} are not: {list_counts(texts.value_counts())}. Convert units, or pass "
+                f"decimal={other!r}, missing= or categorical={column!r}."
             )
         return values
 
     def row(self, row: Any) -> str:
         """Return the number of a row for messages. The first row is 1."""
         return f"row {self.frame.index[row] + 1}"
+
+    def column(self, column: str) -> str:
+        """Return the place of a column for messages."""
+        return f"{self.name}, column {column!r}"
 
     def at(self, row: Any, column: str) -> str:
         """Return the place of a cell for messages."""
@@ -136,12 +140,7 @@ def as_cells(column: pd.Series) -> pd.Series:
 
 
 def parse_numbers(cells: Any, decimal: str = ".") -> Array:
-    """Convert texts to numbers, where other texts are NaN.
-
-    Example:
-        >>> parse_numbers(["1234,5", "12.34"], ",")
-        array([1234.5,    nan])
-    """
+    """Convert texts such as ``1234,5`` to numbers, where other texts are NaN."""
     if not (isinstance(cells, pd.Series) and is_numeric(cells)):
         cells = pd.Series(cells, dtype=object)
         cells = cells.str.translate(_SWAP) if decimal == "," else cells
