@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OPTIONS = "train.yaml"
 """The file in the directory of a model with the training options."""
+Classes = Sequence[str] | None
 IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part of a table in memory
 
@@ -55,7 +56,7 @@ class Part:
     """A part of the data, which can be empty or without labels; see also ``Dataset``."""
 
     inputs: Any
-    labels: Tensor | None  # if the classes are given
+    labels: Tensor | None
     ids: dict[str, Sequence[Any]]  # columns that identify the rows
     notes: Sequence[str]  # on all parts so far
     share: float  # the fraction of the data that was read so far
@@ -116,7 +117,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
 
 
 def stream_data(
-    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None = None
+    options: "DataOptions", preprocessing: Any, classes: Classes = None
 ) -> Iterator[Part]:
     """Read data in parts, with labels if ``classes`` are given."""
     if _check_kind(options, preprocessing) == "table":
@@ -140,7 +141,7 @@ def _check_kind(options: "DataOptions", preprocessing: Any) -> str:
 
 
 def predict_parts(
-    model: Any, options: "ModelOptions", classes: Sequence[str] | None = None
+    model: Any, options: "ModelOptions", classes: Classes = None
 ) -> Iterator[tuple[Part, Any]]:
     """Yield the parts of the data with the predictions, and then print the notes."""
     check_paths(options)
@@ -201,7 +202,7 @@ def _learn_tables(options: "TrainOptions") -> Dataset:
 
 
 def _read_tables(
-    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None, whole: bool = False
+    options: "DataOptions", preprocessing: Any, classes: Classes, whole: bool = False
 ) -> Iterator[Part]:
     encoder = TableEncoder.from_json(preprocessing)
     target, missing = encoder.target, encoder.missing
@@ -242,11 +243,7 @@ def _reading(options: "DataOptions") -> Reading:
 def _on_demand(
     options: "DataOptions", classes: Sequence[str], parts: Iterator[Part], preprocessing: Any
 ) -> Dataset:
-    """Return all images, which are decoded on demand.
-
-    The default preprocessing scales each channel, or that of the centers of intervals, to mean 0
-    and standard deviation 1.
-    """
+    """Return images that are decoded on demand, by default with standardized channels."""
     stats, files = ChannelStats(), list[str]()
     for data in parts:
         files += data.ids["file"]
@@ -254,11 +251,9 @@ def _on_demand(
             stats.add(data.inputs)
             channels, *size = data.inputs.shape[1:]
     mean, std = stats.mean_and_std()
-    defaults = {"kind": "images", "mean": mean, "std": std}
-    preprocessing = {**defaults, **preprocessing, "size": size}
-    about: Any = {"size": size, "channels": channels, "classes": classes, "keep": KEPT}
-    crop = preprocessing.get("crop")
-    x = LazyImages(options.paths[0], upper=options.upper, files=files, crop=crop, **about)
+    preprocessing = {"kind": "images", "mean": mean, "std": std, **preprocessing, "size": size}
+    how: Any = {"size": size, "channels": channels, "keep": KEPT, "crop": preprocessing.get("crop")}
+    x = LazyImages(options.paths[0], upper=options.upper, files=files, classes=classes, **how)
     notes = list(data.notes)
     if not x.fits:
         notes.append(f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory")
@@ -273,9 +268,7 @@ def _on_demand(
     )
 
 
-def _read_images(
-    options: "DataOptions", preprocessing: Any, classes: Sequence[str] | None
-) -> Iterator[Part]:
+def _read_images(options: "DataOptions", preprocessing: Any, classes: Classes) -> Iterator[Part]:
     if getattr(options, "keep", ()):
         raise ValueError(f"--keep is for columns of a table, but {options.source} has images.")
     size = preprocessing["size"]
@@ -287,7 +280,7 @@ def _read_images(
     return image_parts(options, preprocessing, classes)
 
 
-def check_classes(options: "DataOptions", expected: Sequence[str] | None = None) -> Sequence[str]:
+def check_classes(options: "DataOptions", expected: Classes = None) -> Sequence[str]:
     """Return the expected classes, or those of the folders. Other folders raise an error."""
     first = options.paths[0]
     if first.is_file() and is_image(first.name):
@@ -297,7 +290,7 @@ def check_classes(options: "DataOptions", expected: Sequence[str] | None = None)
 
 
 def check_counts(data: Dataset) -> None:
-    """Raise an error if there is only one class, or if no image of a class can be read."""
+    """Raise an error if there is one class, or if no image of a class can be read."""
     if len(data.classes) < 2:
         raise ValueError(f"{data.name} has only the class {data.classes[0]!r}.")
     for name, count in zip(data.classes, data.counts, strict=True):
@@ -306,9 +299,7 @@ def check_counts(data: Dataset) -> None:
             raise ValueError(f"{data.name}: {found}. {data.unreadable[0]}")
 
 
-def image_parts(
-    options: "DataOptions", preprocessing: dict[str, Any], classes: Sequence[str] | None
-) -> Iterator[Part]:
+def image_parts(options: "DataOptions", preprocessing: Any, classes: Classes) -> Iterator[Part]:
     """Yield images in [0, 1] as points or intervals, in batches."""
     step = options.batch_size or IMAGES
     with open_tree(options.paths[0]) as tree:

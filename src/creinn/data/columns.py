@@ -174,7 +174,7 @@ def _fit_date(table: Table, name: str, form: str) -> Fitted:
     scaler = StandardScaler().fit(_date_parts(times, first)[:, :width])
     column = Date(name, form, first, tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist()))
     shown = f"{cells.iloc[0]!r} is {times.iloc[0]:%d %B %Y}, in UTC if it has a time zone"
-    hour = ", hour as sine and cosine" if width == 6 else ""
+    hour = " and hour" if width == 6 else ""
     remark = f"dates, {shown}; features are year, month, weekday, days since the first{hour}"
     return column, [remark, *_missing_remarks(table, name)]
 

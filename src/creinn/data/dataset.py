@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +16,6 @@ from torch import Tensor
 
 from creinn.data.features import Missing
 from creinn.interval import Interval
-
-AnyDataset = TypeVar("AnyDataset", bound="Dataset")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +76,7 @@ class Dataset:
         """Whether the inputs are intervals."""
         return isinstance(self.inputs, Interval) or getattr(self.inputs, "is_interval", False)
 
-    def take(self: AnyDataset, index: Tensor) -> AnyDataset:
+    def take(self, index: Tensor) -> "Dataset":
         """Return the samples at the given indices."""
         x, q = self.inputs, self.distributions
         x = x[index] if isinstance(x, Tensor | Interval) else x.take(index)

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from creinn.data.columns import Category, Column, Date, Number, fit_column
-from creinn.data.features import Missing
+from creinn.data.features import Array, Missing
 from creinn.data.table import (
     MARKS,
-    Array,
     Table,
     Tables,
     check_cells,
@@ -118,10 +117,9 @@ class TableEncoder:
         for (name, what), (count, place) in counts.items():
             found = f"{pluralize(count, what)}, first {place}"
             notes.append(f"{first.column(name)}: {found}; {_EFFECTS[what]}")
-        used = {self.target, *self.ignored, *(column.name for column in self.columns)}
-        if unused := [str(name) for name in first.frame if name not in used]:
-            absent = "not used, because the training table has no such column"
-            notes.append(f"{first.name}: {absent}: {', '.join(unused)}")
+        known = {self.target, *self.ignored, *(column.name for column in self.columns)}
+        if unused := [str(name) for name in first.frame if name not in known]:
+            notes.append(f"{first.name}: not used, because not in training: {', '.join(unused)}")
         return self.missing.intervals(lower, *upper) if upper else lower, notes
 
     def _count(self, table: Table, features: Tensor, counts: Counts) -> None:

@@ -216,6 +216,6 @@ def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
     if files and low.shape != high.shape:
         found = f"the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
         raise ValueError(f"{files[0]}: {found}. Give a size for all images.")
-    for row in np.flatnonzero((low > high).any((1, 2, 3))):
+    for row in np.flatnonzero((low > high).any((1, 2, 3))).tolist():
         advice = "Were the folders swapped, or stored as JPEG?"
         raise ValueError(f"{files[row]}: a lower bound exceeds its upper bound. {advice}")

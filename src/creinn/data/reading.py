@@ -21,17 +21,16 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 import pandas as pd
 
-from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, check_pair, parse_numbers
+from creinn.data.table import Reading, Table, Tables, as_cells, check_pair, parse_numbers
 from creinn.numerics import list_names
+
+Names = Collection[str]
 
 _INDEX = "__index_level_0__"  # of pandas in Parquet
 
 
 def read_chunks(
-    paths: Sequence[Path],
-    reading: Reading = AUTO,
-    rows: int | None = None,
-    numbers: Collection[str] = (),
+    paths: Sequence[Path], reading: Reading, rows: int | None = None, numbers: Names = ()
 ) -> Iterator[Tables]:
     """Read one table, or two tables of bounds, in chunks of ``rows`` or whole.
 
@@ -53,9 +52,7 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() in (".parquet", ".pq")
 
 
-def _csv_chunks(
-    path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
-) -> Iterator[Table]:
+def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) -> Iterator[Table]:
     reading, notes = _detect(path, reading)
     with _open(path, reading.encoding) as (text, share):
         _, header = next(_records(text, reading), (0, []))
@@ -95,7 +92,7 @@ def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
 
 
 def _parse(
-    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, numbers: Any
+    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, numbers: Names
 ) -> Iterator[pd.DataFrame]:
     """Yield chunks of the cells below the header."""
     if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():

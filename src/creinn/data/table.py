@@ -52,9 +52,6 @@ class Reading:
         return replace(self, decimal=decimal, missing=tuple(missing))
 
 
-AUTO = Reading()
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table with named columns of numbers, or of texts and missing cells."""
