@@ -259,7 +259,7 @@ def test_invalid_folders_raise(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         image_folder(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="no folders"):
+    with pytest.raises(ValueError, match="one folder"):
         image_folder(tmp_path / "empty")
     folder.rename(tmp_path / "empty" / "train")
     with pytest.raises(ValueError, match="train"):

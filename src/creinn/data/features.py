@@ -1,8 +1,8 @@
 """Scaling of numeric features, and missing values (NaN).
 
-A missing value is replaced by several values of the training rows, and the credal set is the
-envelope of the credal sets of these fillings. If a model has a distance, the widest quarter of the
-sets is not used. A sound interval network uses the range of the training values.
+A missing value is replaced by several training values, and the credal set is the envelope of the
+credal sets of these fillings. If a model has a distance, the widest quarter of them is not used. A
+sound interval network uses the range of the training values.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ class Missing:
     low: Tensor  # the smallest value of each feature
     high: Tensor  # the largest value of each feature
     donors: Tensor  # the values to fill in, (FILLS, features)
-    marked: tuple[int, ...] = ()  # features with an indicator, because cells were missing
+    marked: tuple[int, ...] = ()  # features with an indicator of missing cells
 
     @classmethod
     def fit(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
@@ -150,7 +150,7 @@ class Missing:
         members = getattr(model, "members", [model])
         is_sound = all(getattr(m, "is_interval", False) and m.mode == "sound" for m in members)
         has_distance = all(getattr(m, "distance_radius", None) is not None for m in members)
-        complete, gapped = (~has_gaps).nonzero()[:, 0], has_gaps.nonzero()[:, 0]
+        complete, gapped = torch.where(~has_gaps)[0], torch.where(has_gaps)[0]
         parts = [model.predict(self.fill(x[complete]), batch_size)] if len(complete) else []
         for rows in x[gapped].split(batch_size):
             fills = [model.predict(filled, batch_size) for filled in self.fills(rows)]
@@ -165,12 +165,12 @@ class Missing:
         return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as plain JSON, for a saved model."""
+        """Return the values as plain JSON."""
         return {name: torch.as_tensor(value).tolist() for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":
-        """Return the values of a record of :meth:`to_json`."""
+        """Return the values of :meth:`to_json`."""
         names = ("low", "high", "donors")
         low, high, donors = (torch.tensor(record[n], dtype=torch.float64) for n in names)
         return cls(low, high, donors, tuple(record["marked"]))

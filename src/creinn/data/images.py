@@ -35,12 +35,11 @@ def image_folder(
     """Read images as bytes from one folder per class.
 
     16-bit images are scaled from [0, 65535]. Floating point images are scaled from [0, 1], or from
-    their minimum and maximum if they exceed it. These images give a warning, and so does a class
-    folder without images.
+    their minimum and maximum if they exceed it. Both give a warning, as does an empty class folder.
 
     Args:
         path: Folder or zip archive with one folder per class.
-        size: Side in pixels to which images are resized. By default all images must have one size.
+        size: Side in pixels to which images are resized. By default all must have one size.
         channels: 3 for RGB, 1 for grey.
         classes: Names and order of the classes. By default the sorted names of the folders.
         name: Name of the data set. By default the name of the folder.
@@ -78,19 +77,16 @@ class Tree:
         return [found] if others else []
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Return the expected classes, or the folders that contain images.
-
-        Folders without images give a warning.
-        """
+        """Return the expected classes, or the folders with images."""
         where, images = self.where, self.images
         for name in images:
             if len(PurePosixPath(name).parts) == 1:
-                advice = "Put each image into the folder of its class."
-                raise ValueError(f"{where}: {name} is in no class folder. {advice}")
+                raise ValueError(f"{where}: {name} is not in the folder of a class.")
         filled = sorted(set(map(_class, images)))
         if not filled:
-            advice = f"Give one folder of images ({', '.join(SUFFIXES)}) per class."
-            raise ValueError(f"{where} has no folders of images. {advice}")
+            raise ValueError(
+                f"{where} needs one folder of images ({', '.join(SUFFIXES)}) per class."
+            )
         if _SPLITS.issuperset(map(str.lower, filled)):
             advice = "Choose one of these folders."
             raise ValueError(f"{where} is divided into {', '.join(filled)}. {advice}")
@@ -144,7 +140,7 @@ def is_image(name: str) -> bool:
 
 
 def _is_data(name: str) -> bool:
-    """Return whether a file or folder is not the root, hidden, or written by macOS."""
+    """Return whether a file or folder is not the root, hidden, or of macOS."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not any(p.startswith(".") or p == "__MACOSX" for p in parts)
 
@@ -180,18 +176,17 @@ def read_images(
     count: int | None = None,
     crop: float | None = None,
 ) -> Iterator[tuple[Tensor | Interval, list[str], list[DecodeStats]]]:
-    """Yield images in [0, 1], their files and statistics, ``count`` or all at once.
+    """Yield images in [0, 1], their files and statistics so far, ``count`` or all at once.
 
     Two paths are lower and upper bounds with the same file names. Resizing without ``crop`` keeps
-    the order of the bounds. The statistics are for all images that have been read. If ``strict`` is
-    false, an unreadable image is left out of both bounds.
+    their order. If ``strict`` is false, an unreadable image is left out of both bounds.
     """
     with ExitStack() as stack:
         trees = [stack.enter_context(open_tree(Path(path))) for path in paths]
         files, stats = trees[0].images, [DecodeStats(tree.where) for tree in trees]
         for name in sorted(set(files).symmetric_difference(trees[-1].images)):
             has, lacks = paths if name in files else reversed(paths)
-            raise ValueError(f"{has} has {name}, but {lacks} has not. Both must be equal.")
+            raise ValueError(f"{has} has {name}, but {lacks} has not.")
         step, total = count or max(1, len(files)), 0
         options = (size, channels, strict, len(trees) == 2, crop)
         for start in range(0, max(1, len(files)), step):
@@ -200,7 +195,8 @@ def read_images(
             kept = sorted(set(sides[0][1]).intersection(sides[-1][1]))
             total += len(kept)
             pixels = [side[np.isin(names, kept)] for side, names in sides]
-            _check_order(pixels[0], pixels[-1], kept)
+            if kept:
+                _check_order(pixels[0], pixels[-1], kept)
             bounds = [torch.from_numpy(side).float() / 255 for side in pixels]
             bounds = bounds if kept else bounds[:1] * len(bounds)
             yield (Interval(*bounds) if len(bounds) == 2 else bounds[0]), kept, stats
@@ -213,7 +209,7 @@ def read_images(
 
 def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
     """Raise a ``ValueError`` if two bounds have different sizes or the wrong order."""
-    if files and low.shape != high.shape:
+    if low.shape != high.shape:
         found = f"the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
         raise ValueError(f"{files[0]}: {found}. Give a size for all images.")
     for row in np.flatnonzero((low > high).any((1, 2, 3))).tolist():

@@ -26,7 +26,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
     """Images in one folder per class, which are decoded on demand.
 
     Items are pairs of an image ``(channels, height, width)`` in [0, 1] and its class index. The
-    first decoded images are kept in memory, so that small folders are decoded once.
+    first decoded images are kept in memory.
 
     Args:
         path: Folder or zip archive with one folder per class.

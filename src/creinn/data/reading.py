@@ -34,7 +34,7 @@ def read_chunks(
 ) -> Iterator[Tables]:
     """Read one table, or two tables of bounds, in chunks of ``rows`` or whole.
 
-    The columns in ``numbers`` are parsed by pandas as numbers, which is faster.
+    pandas parses the columns in ``numbers``, which is faster.
     """
     chunks = [
         _parquet_chunks(path, reading, rows)
@@ -75,7 +75,7 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) 
 
 
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
-    """Return the options with the encoding and the separator of a file, and notes."""
+    """Return the options with encoding and separator, and notes."""
     notes = []
     if reading.encoding == "auto":
         reading = replace(reading, encoding=_encoding(path))
@@ -85,7 +85,8 @@ def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
     separator = reading.separator.replace("\\t", "\t")
     if separator == "auto":
         separator = _separator(path, reading)
-        notes += [f"{path}: cells are separated by {separator!r}"] if separator != "," else []
+        if separator != ",":
+            notes.append(f"{path}: cells are separated by {separator!r}")
     if len(separator) != 1:
         raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
     return replace(reading, separator=separator), notes
@@ -119,7 +120,7 @@ def _parse(
 
 
 def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each record, without blank lines and comments."""
+    """Yield the line number and the cells of each record, except for comments."""
     reader = csv.reader(lines, delimiter=reading.separator)
     for cells in reader:
         if cells and not (reading.comment and cells[0].startswith(reading.comment)):
@@ -127,7 +128,7 @@ def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list
 
 
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
-    """Raise a ``ValueError`` for the first line with another number of cells than the header."""
+    """Raise a ``ValueError`` for a line with another number of cells than the header."""
     with _open(path, reading.encoding) as (text, _):
         for line, cells in _records(text, reading):
             if len(cells) != columns and not (reading.comment and reading.comment in str(cells)):
@@ -174,7 +175,7 @@ _OPENERS: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": _
 
 
 def _encoding(path: Path) -> str:
-    """Return UTF-8, UTF-16 or cp1252, whichever decodes the whole file."""
+    """Return the first of UTF-16, UTF-8 and cp1252 that decodes the file."""
     with _open(path, "latin-1") as (text, _):
         start = text.read(1000)
     if path.suffix.lower() in (".json", ".xls", ".xlsx") or start.startswith(("{", "[{", "[[")):
@@ -189,7 +190,7 @@ def _encoding(path: Path) -> str:
 
 
 def _separator(path: Path, reading: Reading) -> str:
-    """Return the separator with the most cells in the header and in most of the first lines."""
+    """Return the separator with the most cells in the header and most of the next lines."""
     with _open(path, reading.encoding) as (text, _):
         lines = list(islice(text, 100))
 
@@ -226,7 +227,7 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
 
 
 def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Yield tables with ``rows`` rows, because batches end with the row groups of the file."""
+    """Yield tables of ``rows`` rows, because batches end with the row groups of a file."""
     waiting = []
     for batch in batches:
         waiting.append(batch)
