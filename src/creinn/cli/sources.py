@@ -53,13 +53,13 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the data, which can be empty or without labels; see also ``Dataset``."""
+    """A part of the data, which can be empty or have no labels."""
 
     inputs: Any
     labels: Tensor | None
     ids: dict[str, Sequence[Any]]  # columns that identify the rows
-    notes: Sequence[str]  # on all parts so far
-    share: float  # the fraction of the data that was read so far
+    notes: Sequence[str]  # for all parts so far
+    share: float  # the fraction of the data that has been read
     unreadable: Sequence[str] = ()
     missing: Missing | None = None
     tables: Tables = ()  # the original rows
@@ -119,7 +119,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
 def stream_data(
     options: "DataOptions", preprocessing: Any, classes: Classes = None
 ) -> Iterator[Part]:
-    """Read data in parts, with labels if ``classes`` are given."""
+    """Read the data in parts, with the labels if ``classes`` is given."""
     if _check_kind(options, preprocessing) == "table":
         yield from _read_tables(options, preprocessing, classes)
         return
@@ -148,7 +148,7 @@ def predict_parts(
     parts = stream_data(options, model.preprocessing, classes)
     data = None
     with torch.random.fork_rng():
-        torch.manual_seed(0)  # methods that sample give the same results each time
+        torch.manual_seed(0)  # so that sampling is reproducible
         for data in show_progress(parts, options.progress):
             if isinstance(data.inputs, Interval) and not takes_intervals(model):
                 advice = "Train a model with --method creinn."
@@ -209,7 +209,7 @@ def _read_tables(
     reading = _reading(options).complete(encoder.decimal, encoder.marks)
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
-        raise ValueError("--keep: the result already has a column 'row'.")
+        raise ValueError("--keep: the result has another column 'row'.")
     batch_size = options.batch_size or TABLE_ROWS
     most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)
@@ -281,7 +281,7 @@ def _read_images(options: "DataOptions", preprocessing: Any, classes: Classes) -
 
 
 def check_classes(options: "DataOptions", expected: Classes = None) -> Sequence[str]:
-    """Return the expected classes, or those of the folders. Other folders raise an error."""
+    """Return the expected classes or the names of the folders; others raise an error."""
     first = options.paths[0]
     if first.is_file() and is_image(first.name):
         raise ValueError(f"{first} is one image. Give a folder with one folder per class.")

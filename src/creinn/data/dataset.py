@@ -32,7 +32,7 @@ class Dataset:
     labels: Tensor  # int64, (N,)
     classes: Sequence[str] = ()
     split: str = ""  # "train", "val" or "test"
-    missing: Missing | None = None  # values for NaN in the inputs
+    missing: Missing | None = None  # values for missing cells
     distributions: Tensor | None = None  # of the labels (N, K)
     notes: Sequence[str] = ()  # the decisions of the reader
     unreadable: Sequence[str] = ()  # messages, one for each unreadable file
@@ -84,7 +84,7 @@ class Dataset:
         return replace(self, inputs=x, labels=self.labels[index], distributions=q)
 
     def to_fit(self) -> Any:
-        """Return the inputs without missing values and the targets, or ``LazyImages``."""
+        """Return the inputs and the targets for the training."""
         x = self.inputs
         if not isinstance(x, Tensor | Interval):
             return x

@@ -89,7 +89,7 @@ def decode_all(
             return _decode(read(file), sides, channels, is_bound, crop)
         except (ImportError, MemoryError):
             raise
-        except Exception as error:  # Pillow and zipfile raise many kinds of errors
+        except Exception as error:  # Pillow can raise an error of any type
             reason = re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ")
             found = f"cannot be read as an image: {reason or type(error).__name__}"
             return ValueError(f"{where}: {file} {found}. Is it damaged?")

@@ -63,7 +63,7 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Fit the encoder to one table or two tables of bounds, and return it with notes.
+        """Fit the encoder to one table or two tables of bounds, and return the notes.
 
         The columns in ``categorical`` can contain numbers or dates. The categories of a column
         after the most frequent ``max_categories`` are merged.
@@ -102,9 +102,10 @@ class TableEncoder:
     def encode(
         self, tables: Tables, counts: Counts | None = None
     ) -> tuple[Tensor | Interval, Notes]:
-        """Encode one table, with NaN for missing cells, or two tables of bounds.
+        """Encode one table or two tables of bounds, and return notes on all chunks.
 
-        The notes are on all chunks; ``counts`` are those of earlier chunks and are updated.
+        In one table, the missing cells are NaN. ``counts`` contains the counts of the earlier
+        chunks, and is updated.
         """
         reading = tables[0].reading.complete(self.decimal, self.marks)
         tables = [replace(table, reading=reading) for table in tables]
@@ -175,9 +176,11 @@ def labelled_rows(
     cells = f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
     found = f"{first.column(target)}: {counts} rows have no class, {cells}"
     if missing.all():
-        raise ValueError(f"{found}. Pass target= with another column.")
+        raise ValueError(f"{found}. Pass target= with the column of the classes.")
     if not drop_unlabelled:
-        raise ValueError(f"{found}. Pass drop_unlabelled=True, or missing= if it is a class.")
+        raise ValueError(
+            f"{found}. Pass drop_unlabelled=True to drop them, or missing= if it is a class."
+        )
     kept = [replace(table, frame=table.frame[~missing]) for table in tables]
     return kept, [f"{found}; they were dropped"]
 
@@ -185,7 +188,7 @@ def labelled_rows(
 def find_classes(
     labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes."""
+    """Return the sorted names of the classes, and notes on unusual classes."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     values = parse_numbers(names)
     is_number = bool(np.isfinite(values).all())

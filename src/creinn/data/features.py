@@ -139,8 +139,8 @@ class Missing:
     def predict(self, model: Any, x: Tensor | Interval, batch_size: int = 256) -> Any:
         """Predict rows, and enclose the predictions of all fillings.
 
-        The label is that of the mean over the fillings, which is a member of the credal set. Models
-        without credal sets predict this mean.
+        The label is that of the mean over the fillings, which is a member of the credal set. For
+        models without credal sets, the prediction is this mean.
         """
         if isinstance(x, Interval):
             return model.predict(x, batch_size)
@@ -177,7 +177,7 @@ class Missing:
 
 
 def _envelope(fills: "Sequence[CredalSet]", kept: int) -> "CredalSet":
-    """Return the envelope of the ``kept`` narrowest sets of each row, with the label of their mean."""
+    """Return the envelope of the ``kept`` narrowest sets, and the label of their mean."""
     every = type(fills[0]).concatenate(fills)
     count = len(fills[0])
     narrowest = every.width.mean(-1).reshape(-1, count).topk(kept, 0, largest=False).indices

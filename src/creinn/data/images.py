@@ -35,7 +35,8 @@ def image_folder(
     """Read images as bytes from one folder per class.
 
     16-bit images are scaled from [0, 65535]. Floating point images are scaled from [0, 1], or from
-    their minimum and maximum if they exceed it. Both give a warning, as does an empty class folder.
+    their minimum and maximum if they exceed it. There is a warning for both, and for an empty class
+    folder.
 
     Args:
         path: Folder or zip archive with one folder per class.

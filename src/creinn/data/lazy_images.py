@@ -121,7 +121,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
         return other
 
     def _pixels(self, files: Sequence[str]) -> Bytes:
-        """Return bytes ``(N, 1 or 2, channels, height, width)``, from memory if possible."""
+        """Return the bytes of images, of shape ``(N, 1 or 2, channels, height, width)``."""
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
             options = (self.size, self.channels, True, self.is_interval, self.crop)

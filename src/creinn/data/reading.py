@@ -54,7 +54,7 @@ def is_parquet(path: Path) -> bool:
 
 def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) -> Iterator[Table]:
     reading, notes = _detect(path, reading)
-    with _open(path, reading.encoding) as (text, share):
+    with _open(path, reading.encoding) as (text, share), warnings.catch_warnings():
         _, header = next(_records(text, reading), (0, []))
         names = [name.strip() for name in header]
         if not names:
@@ -63,15 +63,35 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) 
         if first == 1:
             notes.append(f"{path}: the first column has no name and is left out")
         _check_names(names[first:], path)
+        if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():
+            numbers = ()  # for pandas, the mark -999 is the same as -999.0
+        warnings.simplefilter("error", pd.errors.ParserWarning)
         is_checked = False
-        for chunk in _parse(text, path, names, reading, rows, numbers):
-            if len(chunk) == 0:
-                raise ValueError(f"{path} has a header line, but no rows.")
-            frame = chunk.iloc[:, first:].apply(as_cells)
-            if not is_checked and frame.iloc[:, -1].isna().any():
-                _check_lines(path, len(names), reading)  # the cells of a short row are missing
-                is_checked = True
-            yield Table(str(path), frame, reading, tuple(notes), share())
+        try:
+            chunks = pd.read_csv(
+                text,
+                sep=reading.separator,
+                comment=reading.comment or None,
+                names=names,
+                index_col=False,
+                dtype={name: object for name in names if name not in numbers},
+                na_values={name: ["", *reading.marks] for name in numbers},
+                keep_default_na=False,
+                skip_blank_lines=len(names) > 1,
+                low_memory=False,
+                chunksize=rows or 2**62,
+            )
+            for chunk in chunks:
+                if len(chunk) == 0:
+                    raise ValueError(f"{path} has a header line, but no rows.")
+                frame = chunk.iloc[:, first:].apply(as_cells)
+                if not is_checked and frame.iloc[:, -1].isna().any():
+                    _check_lines(path, len(names), reading)  # the cells of a short row are missing
+                    is_checked = True
+                yield Table(str(path), frame, reading, tuple(notes), share())
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            _check_lines(path, len(names), reading)
+            raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
 
 
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
@@ -90,33 +110,6 @@ def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
     if len(separator) != 1:
         raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
     return replace(reading, separator=separator), notes
-
-
-def _parse(
-    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, numbers: Names
-) -> Iterator[pd.DataFrame]:
-    """Yield chunks of the cells below the header."""
-    if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():
-        numbers = ()  # for pandas, the mark -999 is the same as -999.0
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield from pd.read_csv(
-                text,
-                sep=reading.separator,
-                comment=reading.comment or None,
-                names=names,
-                index_col=False,
-                dtype={name: object for name in names if name not in numbers},
-                na_values={name: ["", *reading.marks] for name in numbers},
-                keep_default_na=False,
-                skip_blank_lines=len(names) > 1,
-                low_memory=False,
-                chunksize=rows or 2**62,
-            )
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        _check_lines(path, len(names), reading)
-        raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
 
 
 def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list[str]]]:
@@ -208,7 +201,7 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
         with pq.ParquetFile(path) as file:
             schema, total = file.schema_arrow, file.metadata.num_rows
             if total == 0:
-                raise ValueError(f"{path} has columns, but no rows.")
+                raise ValueError(f"The table {path} has no rows.")
             columns = [name for name in schema.names if name != _INDEX]
             _check_names(columns, path)
             for name in columns:

@@ -26,7 +26,7 @@ class Reading:
     """Options for reading tables. The value ``auto`` is detected."""
 
     missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto means MARKS
-    separator: str = "auto"  # between cells; \t is a tab
+    separator: str = "auto"  # the character between cells; \t is a tab
     decimal: str = "auto"
     encoding: str = "auto"
     comment: str = ""  # the character that starts a comment
@@ -66,7 +66,7 @@ class Table:
         return len(self.frame)
 
     def cells(self, column: str) -> pd.Series:
-        """Return the cells as texts or numbers, where missing cells are ``None`` or NaN."""
+        """Return the cells as texts or numbers, with ``None`` or NaN for missing cells."""
         self.check_column(column)
         cells, marks = self.frame[column], np.array(self.reading.marks, dtype=object)
         if is_numeric(cells):
@@ -81,13 +81,13 @@ class Table:
         return marks.fillna("empty").value_counts()
 
     def texts(self, column: str) -> Array:
-        """Return the cells as texts, where 1.0 is ``"1"`` and missing cells are ``None``."""
+        """Return the cells as texts, such as ``"1"`` for 1.0. Missing cells are ``None``."""
         codes, found = pd.factorize(self.cells(column))
         texts = [*(_INTEGER.sub(r"\1", str(text)) for text in found), None]
         return np.array(texts, dtype=object)[codes]
 
     def numbers(self, column: str) -> Array:
-        """Return the cells as numbers, where missing cells are NaN."""
+        """Return the cells as numbers. Missing cells are NaN."""
         cells, decimal = self.cells(column), self.reading.decimal
         values = parse_numbers(cells, decimal)
         wrong = ~np.isfinite(values) & cells.notna().to_numpy()
@@ -106,11 +106,11 @@ class Table:
         return f"row {self.frame.index[row] + 1}"
 
     def column(self, column: str) -> str:
-        """Return the place of a column for messages."""
+        """Return the name of a column for messages."""
         return f"{self.name}, column {column!r}"
 
     def at(self, row: Any, column: str) -> str:
-        """Return the place of a cell for messages."""
+        """Return the name of a cell for messages."""
         return f"{self.name} {self.row(row)}, column {column!r}"
 
     def check_column(self, column: str) -> None:
@@ -137,7 +137,7 @@ def as_cells(column: pd.Series) -> pd.Series:
 
 
 def parse_numbers(cells: Any, decimal: str = ".") -> Array:
-    """Convert texts such as ``1234,5`` to numbers, where other texts are NaN."""
+    """Convert texts such as ``1234,5`` to numbers. Other texts become NaN."""
     if not (isinstance(cells, pd.Series) and is_numeric(cells)):
         cells = pd.Series(cells, dtype=object)
         cells = cells.str.translate(_SWAP) if decimal == "," else cells
