@@ -132,8 +132,7 @@ def _check_kind(options: "DataOptions", preprocessing: Any) -> str:
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
         model = getattr(options, "model", "The model")
-        advice = "Use it in Python with creinn.load."
-        raise ValueError(f"{model} was not saved by creinn train. {advice}")
+        raise ValueError(f"{model} was not saved by creinn train. Use it with creinn.load.")
     if is_tree(options.paths[0]) != (kind == "images"):
         found = "a table" if kind == "images" else "images"
         raise ValueError(f"{options.source}: found {found}, but the model requires {kind}.")
@@ -151,8 +150,7 @@ def predict_parts(
         torch.manual_seed(0)  # so that sampling is reproducible
         for data in show_progress(parts, options.progress):
             if isinstance(data.inputs, Interval) and not takes_intervals(model):
-                advice = "Train a model with --method creinn."
-                raise ValueError(f"The model does not support the intervals. {advice}")
+                raise ValueError("The model does not support intervals. Use --method creinn.")
             if len(data):
                 yield data, predict_rows(model, data, options.batch_size)
     assert data is not None

@@ -188,10 +188,8 @@ def _fit_category(table: Table, name: str, most: int) -> Fitted:
             f"missing='auto,{mark}' if it marks missing values, or missing='{others}'."
         )
     counts = pd.Series(table.texts(name), dtype=object).value_counts()
-    if counts.empty:
-        return _left_out("empty")
-    if len(counts) == 1:
-        return _left_out(f"{counts.index[0]!r} in all rows")
+    if len(counts) < 2:
+        return _left_out(f"{counts.index[0]!r} in all rows" if len(counts) else "empty")
     remarks, total = _missing_remarks(table, name), len(counts)
     if total > max(_KEY_ROWS, len(table) // 2):
         found = f"{total} categories in {len(table)} rows"

@@ -125,8 +125,8 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     n = len(dataset)
     sizes = np.diff(np.round(np.cumsum((0, *parts)) * n).astype(int))
     if sizes.min() == 0:
-        empty = f"part {sizes.argmin()} of {parts} is empty"
-        raise ValueError(f"{dataset.title} has only {n} samples: {empty}.")
+        found = f"{dataset.title} has only {n} samples"
+        raise ValueError(f"{found}: part {sizes.argmin()} of {parts} is empty.")
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
     for size in sizes[:-1].tolist():
@@ -167,8 +167,7 @@ def open_arrays(path: str | Path) -> dict[str, np.memmap]:
             members = archive.infolist()
         return {m.filename.removesuffix(".npy"): _map(path, m) for m in members}
     except (ValueError, zipfile.BadZipFile) as error:
-        advice = "Write it with numpy.savez."
-        raise ValueError(f"{path} cannot be mapped as arrays: {error}. {advice}") from error
+        raise ValueError(f"{path} cannot be mapped: {error}. Use numpy.savez.") from error
 
 
 def _map(path: str | Path, member: zipfile.ZipInfo) -> np.memmap:

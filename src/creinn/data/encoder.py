@@ -104,8 +104,7 @@ class TableEncoder:
     ) -> tuple[Tensor | Interval, Notes]:
         """Encode one table or two tables of bounds, and return notes on all chunks.
 
-        In one table, the missing cells are NaN. ``counts`` contains the counts of the earlier
-        chunks, and is updated.
+        In one table, the missing cells are NaN. ``counts`` of earlier chunks are updated.
         """
         reading = tables[0].reading.complete(self.decimal, self.marks)
         tables = [replace(table, reading=reading) for table in tables]

@@ -89,8 +89,7 @@ class Tree:
                 f"{where} needs one folder of images ({', '.join(SUFFIXES)}) per class."
             )
         if _SPLITS.issuperset(map(str.lower, filled)):
-            advice = "Choose one of these folders."
-            raise ValueError(f"{where} is divided into {', '.join(filled)}. {advice}")
+            raise ValueError(f"{where} is divided into {', '.join(filled)}. Choose one of them.")
         order = tuple(filled if expected is None else expected)
         for name in filled:
             if name not in order:
