@@ -18,7 +18,7 @@ _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _LIKE_NUMBER = r"[€$£¥]?\s*[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d+)?\s*[€$£¥%]?"
-_KEY_ROWS = 20  # below which increasing integers or categories are not reported as a key
+_KEY_ROWS = 20  # the minimum number of rows or categories for a note on a key
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Decoder of image files to bytes ``(N, channels, height, width)``.
+"""Decoder of image files as bytes ``(N, channels, height, width)``.
 
 The EXIF orientation is applied, and transparent pixels become white.
 """

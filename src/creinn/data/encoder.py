@@ -104,7 +104,7 @@ class TableEncoder:
     ) -> tuple[Tensor | Interval, Notes]:
         """Encode one table or two tables of bounds, and return notes on all chunks.
 
-        In one table, the missing cells are NaN. ``counts`` of earlier chunks are updated.
+        The missing cells of a table are NaN. The ``counts`` of earlier chunks are updated.
         """
         reading = tables[0].reading.complete(self.decimal, self.marks)
         tables = [replace(table, reading=reading) for table in tables]
@@ -163,7 +163,7 @@ def _features(columns: Sequence[Column], table: Table) -> Tensor:
 def labelled_rows(
     tables: Tables, target: str | None, drop_unlabelled: bool
 ) -> tuple[Tables, Notes]:
-    """Return the rows that have a class, if it is in a target column, and a note on the others."""
+    """Return the rows that have a class, and a note on the other rows."""
     if target is None:
         return tables, []
     check_cells(tables, target)
@@ -187,7 +187,7 @@ def labelled_rows(
 def find_classes(
     labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the sorted names of the classes, and notes on unusual classes."""
+    """Return the sorted classes and the notes. Numbers are sorted by their values."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     values = parse_numbers(names)
     is_number = bool(np.isfinite(values).all())

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 OUTLIER = 20  # interquartile ranges between the median and an outlier
 MARGIN = 3  # standard deviations between the other values and a clipped outlier
-FAR = 1e6  # standard deviations at which new values are clipped
+FAR = 1e6  # the limit of new values in standard deviations
 FILLS = 16  # fillings of a row
 PLAUSIBLE = 12  # fillings that are used if a model has a distance
 

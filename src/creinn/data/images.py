@@ -140,7 +140,7 @@ def is_image(name: str) -> bool:
 
 
 def _is_data(name: str) -> bool:
-    """Return whether a file or folder is not the root, hidden, or of macOS."""
+    """Return whether a file is not hidden or written by macOS."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not any(p.startswith(".") or p == "__MACOSX" for p in parts)
 

@@ -83,9 +83,7 @@ class ChannelStats:
     """Exact mean and standard deviation of each channel of uint8 images in [0, 1]."""
 
     def __init__(self) -> None:
-        self._sums = torch.zeros(
-            3, 1, dtype=torch.float64
-        )  # the number of pixels, their sum, and the sum of their squares
+        self._sums = torch.zeros(3, 1, dtype=torch.float64)  # of the powers of x
 
     def add(self, x: Tensor | Interval) -> None:
         """Add images, or the centers of intervals."""
