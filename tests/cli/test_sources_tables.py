@@ -283,3 +283,21 @@ def test_invalid_targets_and_options(train, tmp_path, options, token):
         assert done.code == 1
         assert token in done.err
         assert done.err.count("\n") == 1
+
+
+def test_classes_that_never_have_the_most_votes(run, tmp_path):
+    rows = "".join(f"{i % 7},3,{i % 2}\n" for i in range(30))
+    (tmp_path / "t.csv").write_text("x,p,q\n" + rows)
+    done = run(
+        "train", tmp_path / "t.csv", "--target-columns", "p,q", "--out", tmp_path / "m", *FEW
+    )
+    assert done.code == 0, done.err
+
+
+def test_bounds_with_other_numbers_of_rows(run, tmp_path):
+    for name, count in (("lower", 3), ("upper", 2)):
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "1,u\n2,v\n3,u\n"[: 4 * count])
+    pair = ("--lower", tmp_path / "lower.csv", "--upper", tmp_path / "upper.csv")
+    done = run("train", *pair, "--target", "y", "--method", "creinn", "--out", tmp_path / "m")
+    assert done.code == 1
+    assert "different numbers of rows" in done.err

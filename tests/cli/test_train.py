@@ -18,8 +18,9 @@ from creinn import CreINN, Ensemble, load
 from creinn.baselines import SNN, DeepEnsemble
 from creinn.cli import train as train_module
 from creinn.cli.options import DataOptions, MethodName, TrainOptions
-from creinn.cli.sources import PreparedData, read_data
+from creinn.cli.sources import read_data
 from creinn.cli.train import train_val_split
+from creinn.data import Dataset
 from creinn.saving import read_config, save
 from creinn.training import progress
 from creinn.training.data import Rows as TrainingRows
@@ -257,15 +258,13 @@ def test_few_rows_are_not_split(run, table, tmp_path):
 
 def test_each_class_has_a_training_row(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
-    data = PreparedData("data", torch.arange(120.0)[:, None], labels, list("abcdefg"))
+    data = Dataset("data", torch.arange(120.0)[:, None], labels, list("abcdefg"))
     kept, apart = train_val_split(data, TrainOptions(out=Path("m")))
     assert sorted(torch.cat([kept.inputs, apart.inputs])[:, 0].tolist()) == list(range(120))
     assert set(kept.labels.tolist()) == set(range(7))
     assert apart.labels.tolist() == [6] * 19
     assert "(a)" in capsys.readouterr().out
-    singles = PreparedData(
-        "data", torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)]
-    )
+    singles = Dataset("data", torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
     assert train_val_split(singles, TrainOptions(out=Path("m")))[1] is None
     assert "17 names (" in capsys.readouterr().out
 

@@ -157,10 +157,6 @@ def test_skip_unreadable_files(folder):
         match=r"cat/1\.png",
     ):
         decode_all(files, read, DecodeStats("here"), (4, 6), 3)
-    stats = DecodeStats("here")
-    decode_all(files[1:2], read, stats, (4, 6), 3, strict=False)
-    with pytest.raises(ValueError, match=r"cat/1\.png"):
-        stats.check_any()
 
 
 def test_size_resizes_images(folder):
@@ -263,7 +259,7 @@ def test_invalid_folders_raise(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         image_folder(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="no folders"):
+    with pytest.raises(ValueError, match="one folder"):
         image_folder(tmp_path / "empty")
     folder.rename(tmp_path / "empty" / "train")
     with pytest.raises(ValueError, match="train"):
@@ -387,7 +383,7 @@ def test_unreadable_bound_skips_the_pair(folders):
     with pytest.raises(ValueError, match=r"a/0\.png"):
         read_pair(low, high)
     (low / "a" / "1.png").write_bytes(b"x")
-    with pytest.raises(ValueError, match="in both"):
+    with pytest.raises(ValueError, match="no image can be read, 3 files in all"):
         read_pair(low, high, strict=False)
 
 

@@ -8,8 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.reading import read_chunks, read_pairs_of_chunks, read_table
-from creinn.data.table import AUTO, Reading
+from creinn.data.reading import read_chunks
+from creinn.data.table import Reading, Table
+
+
+def read_table(path: Path, reading: Reading | None = None) -> Table:
+    ((table,),) = read_chunks([path], reading or Reading())
+    return table
 
 
 def write(folder: Path, text: str, name: str = "t.csv") -> Path:
@@ -163,7 +168,7 @@ def test_truncated_compressed_file(tmp_path):
     text = "a,b\n" + "".join(f"{i},{i**3 % 977}\n" for i in range(9000))
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-900])
     with pytest.raises(ValueError, match="truncated"):
-        list(read_chunks(tmp_path / "t.csv.gz", rows=1000))
+        list(read_chunks([tmp_path / "t.csv.gz"], Reading(), rows=1000))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 100])
@@ -178,7 +183,7 @@ def test_truncated_compressed_file(tmp_path):
 def test_chunks_equal_the_whole(tmp_path, text, rows):
     path = write(tmp_path, text)
     whole = read_table(path)
-    chunks = list(read_chunks(path, rows=rows))
+    chunks = [chunk for (chunk,) in read_chunks([path], Reading(), rows=rows)]
     assert [len(chunk) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
     assert chunks[-1].share == 1
     pd.testing.assert_frame_equal(pd.concat([chunk.frame for chunk in chunks]), whole.frame)
@@ -189,8 +194,8 @@ def test_chunks_equal_the_whole(tmp_path, text, rows):
 def test_row_numbers_of_chunks(tmp_path):
     path = write(tmp_path, "a,b\n" + "1,x\n" * 6 + "one,x\n")
     with pytest.raises(ValueError, match="row 7, column 'a': 'one'"):
-        [table.numbers("a") for table in read_chunks(path, AUTO, 3, ["a"])]
-    stream = read_chunks(write(tmp_path, path.read_text() + "1,x,y\n"), rows=3)
+        [table.numbers("a") for (table,) in read_chunks([path], Reading(), 3, ["a"])]
+    stream = read_chunks([write(tmp_path, path.read_text() + "1,x,y\n")], Reading(), rows=3)
     next(stream), next(stream)
     with pytest.raises(ValueError, match="line 9"):
         next(stream)
@@ -199,16 +204,17 @@ def test_row_numbers_of_chunks(tmp_path):
 def test_numbers_parsed_by_pandas(tmp_path):
     cells = ["1", " 2.5 ", "", "NA", "-3e5", "+.5", "7.", "0.1"]
     path = write(tmp_path, "a,b\n" + "".join(f"{cell},{cell}\n" for cell in cells))
-    (table,) = read_chunks(path, rows=10, numbers=["a"])
+    ((table,),) = read_chunks([path], Reading(), rows=10, numbers=["a"])
     assert table.frame["a"].dtype == np.float64
     np.testing.assert_allclose(table.numbers("a"), table.numbers("b"), rtol=1e-15)
     assert table.texts("a").tolist() == ["1", "2.5", None, None, "-300000", "0.5", "7", "0.1"]
     path = write(tmp_path, "a,b\n7,7\n7.0,7.0\n8,8\n")
-    (table,) = read_chunks(path, Reading(("7",)), 10, ["a"])  # marks are compared as texts
+    ((table,),) = read_chunks([path], Reading(("7",)), 10, ["a"])  # marks are compared as texts
     np.testing.assert_array_equal(table.numbers("a"), [np.nan, 7, 8])
     np.testing.assert_array_equal(table.numbers("b"), [np.nan, 7, 8])
     for cell in ("inf", "nan", "1,5", "x", "True"):
-        (table,) = read_chunks(write(tmp_path, f"a;b\n1;2\n{cell};2\n"), Reading(()), numbers=["a"])
+        path = write(tmp_path, f"a;b\n1;2\n{cell};2\n")
+        ((table,),) = read_chunks([path], Reading(()), numbers=["a"])
         with pytest.raises(ValueError, match=f"row 2, column 'a': '{cell}'"):
             table.numbers("a")
 
@@ -216,7 +222,7 @@ def test_numbers_parsed_by_pandas(tmp_path):
 def test_encoding_of_whole_file(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n" + b"1,x\n" * 300_000 + "1,größe\n".encode("cp1252"))
-    chunks = list(read_chunks(path, rows=200_000))
+    chunks = [chunk for (chunk,) in read_chunks([path], Reading(), rows=200_000)]
     assert chunks[-1].frame["b"].iloc[-1] == "größe"
     assert "cp1252" in chunks[0].notes[0]
 
@@ -225,6 +231,6 @@ def test_encoding_of_whole_file(tmp_path):
 def test_unequal_numbers_of_rows_raise(tmp_path, rows):
     paths = [write(tmp_path, "a\n" + "1\n" * n, f"{n}.csv") for n in rows]
     with pytest.raises(ValueError, match="rows"):
-        list(read_pairs_of_chunks(*(read_chunks(path, rows=2) for path in paths)))
-    pairs = list(read_pairs_of_chunks(*(read_chunks(paths[0], rows=2) for _ in range(2))))
+        list(read_chunks(paths, Reading(), rows=2))
+    pairs = list(read_chunks([paths[0]] * 2, Reading(), rows=2))
     assert [len(table) for pair in pairs for table in pair] == [2] * rows[0]

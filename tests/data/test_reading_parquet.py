@@ -1,6 +1,7 @@
 """Tables in Parquet: the same as in CSV, in chunks or whole, and written chunk by chunk."""
 
 import datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,8 @@ import pytest
 
 from creinn.data.columns import parse_dates
 from creinn.data.encoder import TableEncoder
-from creinn.data.reading import read_chunks, read_table
-from creinn.data.table import Reading
+from creinn.data.reading import read_chunks
+from creinn.data.table import Reading, Table
 
 ROWS = {
     "whole": [1, 2, None, 2**53 + 1],
@@ -21,6 +22,11 @@ ROWS = {
     "text": [" a ", "", "NA", None],
     "y": ["u", "v", "u", "v"],
 }
+
+
+def read_table(path: Path, reading: Reading | None = None) -> Table:
+    ((table,),) = read_chunks([path], reading or Reading())
+    return table
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def test_column_types(path):
 def test_chunks_do_not_depend_on_row_groups(path):
     whole = read_table(path).frame
     for rows in (1, 2, 3, 100):
-        chunks = list(read_chunks(path, rows=rows))
+        chunks = [chunk for (chunk,) in read_chunks([path], Reading(), rows=rows)]
         assert [len(chunk) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
         pd.testing.assert_frame_equal(pd.concat([chunk.frame for chunk in chunks]), whole)
 

@@ -8,6 +8,7 @@ from creinn.data.table import (
     MARKS,
     Reading,
     Table,
+    check_pair,
     detect_decimal,
     parse_numbers,
 )
@@ -61,6 +62,20 @@ def test_error_messages(cells, decimal, token):
 def test_missing_columns():
     with pytest.raises(ValueError, match="'weight'"):
         table("1").numbers("weight")
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "message"),
+    [
+        ({"x": ["1", "2"]}, {"x": ["1"]}, "rows"),
+        ({"x": ["1"], "z": ["1"]}, {"x": ["1"]}, r"hi\.csv.* 'z'"),
+        ({"x": ["1"]}, {"x": ["1"], "z": ["1"]}, r"lo\.csv.* 'z'"),
+    ],
+)
+def test_tables_of_other_shapes_raise(lower, upper, message):
+    names = {"lo.csv": lower, "hi.csv": upper}
+    with pytest.raises(ValueError, match=message):
+        check_pair([Table(name, pd.DataFrame(columns)) for name, columns in names.items()])
 
 
 # Formats of numbers.

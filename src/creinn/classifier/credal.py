@@ -283,7 +283,7 @@ class CredalClassifier(Classifier):
         return fitted_on.changes(self.part_hashes()) if fitted_on.parts else []
 
 
-def _compile_fitted(model: CredalClassifier, x: Inputs) -> Any:
+def _compile_fitted(model: Any, x: Inputs) -> Any:
     """Compile a model, or raise an error if its distance is not fitted to its network."""
     model.check_fitted()
     return creinn.compile_for_predict(model, x)

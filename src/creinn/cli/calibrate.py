@@ -6,18 +6,17 @@ from typing import Any
 import torch
 
 from creinn.cli.options import TrainOptions
-from creinn.cli.sources import PreparedData, predict_rows
+from creinn.cli.sources import predict_rows
 from creinn.credal.abstention import NoThresholdError, rows_needed_without_error
 from creinn.credal.conformal import rows_needed
+from creinn.data.dataset import Dataset
 from creinn.evaluation import summary
 from creinn.numerics import check_share, pluralize
 
 SIXTH = 1 / 6  # of the rows for calibration; the default for validation
 
 
-def calibration_split(
-    data: PreparedData, options: TrainOptions
-) -> tuple[PreparedData, PreparedData]:
+def calibration_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:
     """Split off a random sixth of the rows for calibration."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
     count, needed = round(len(order) * SIXTH), dict[str, int]()
@@ -37,7 +36,7 @@ def calibration_split(
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
 
-def calibrate(model: Any, data: PreparedData, options: TrainOptions) -> NoThresholdError | None:
+def calibrate(model: Any, data: Dataset, options: TrainOptions) -> NoThresholdError | None:
     """Calibrate the model and print the results; return an error of ``--max-error``."""
     prediction, coverage, rate = predict_rows(model, data), options.coverage, options.max_error
     fit = partial(model.calibrate_predictions, prediction, data.labels)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from creinn import models
-from creinn.cli.sources import PreparedData, check_classes, check_counts, image_parts, show_progress
+from creinn.cli.sources import check_classes, check_counts, image_parts, show_progress
+from creinn.data.dataset import Dataset
 from creinn.data.images import is_tree, open_tree
 from creinn.data.transforms import normalize
 from creinn.distributed import rank
@@ -47,7 +48,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
 
 def learn_features(
     options: "TrainOptions", preprocessing: dict[str, Any]
-) -> tuple[PreparedData, Extractor]:
+) -> tuple[Dataset, Extractor]:
     """Compute the features of all images, or read those of an earlier call."""
     classes = check_classes(options)
     logits = 1 if len(classes) == 2 else len(classes)
@@ -65,7 +66,7 @@ def learn_features(
     rows, labels = tensors["features"], tensors["labels"]
     about: Any = {name: found[name] for name in ("notes", "unreadable")}
     about["preprocessing"] = preprocessing
-    data = PreparedData(options.source, rows, labels, classes, **about)
+    data = Dataset(options.source, rows, labels, classes, **about)
     check_counts(data)
     return data, extract
 

@@ -32,7 +32,6 @@ from creinn.cli.photographs import (
 )
 from creinn.cli.sources import (
     OPTIONS,
-    PreparedData,
     check_paths,
     learn_data,
     predict_rows,
@@ -177,9 +176,7 @@ def check_directory(out: Path) -> None:
         read_config(out)  # raises an error if another program wrote it
 
 
-def train_val_split(
-    data: PreparedData, options: TrainOptions
-) -> tuple[PreparedData, PreparedData | None]:
+def train_val_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
     """Split the rows into a training set and an optional validation set.
 
     The default fraction is a sixth, or 0 for few rows or if the model is not new and was possibly
@@ -209,8 +206,8 @@ def _fit(
     options: TrainOptions,
     build: Callable[[], Classifier],
     members: int,
-    train_data: PreparedData,
-    val_data: PreparedData | None,
+    train_data: Dataset,
+    val_data: Dataset | None,
     config: TrainConfig,
 ) -> tuple[Sequence[Classifier], Sequence[History]]:
     """Train the networks, or only fit the distance if ``train=nothing``."""
@@ -228,7 +225,7 @@ def _fit(
     return networks, []
 
 
-def _load(options: TrainOptions) -> tuple[list[CreINN], PreparedData, Extractor | None]:
+def _load(options: TrainOptions) -> tuple[list[CreINN], Dataset, Extractor | None]:
     """Load the networks of ``--from``, and the data or their features."""
     if options.from_ is not None:
         return *_load_start(options, options.from_), None
@@ -242,7 +239,7 @@ def _load(options: TrainOptions) -> tuple[list[CreINN], PreparedData, Extractor 
     return [], data, None
 
 
-def _load_start(options: TrainOptions, path: Path) -> tuple[list[CreINN], PreparedData]:
+def _load_start(options: TrainOptions, path: Path) -> tuple[list[CreINN], Dataset]:
     """Load a model as credal networks, and its data."""
     model = load(path, choose_device(options.device))
     members = members_of(model)
@@ -270,7 +267,7 @@ def _settings(options: TrainOptions, is_credal: bool) -> dict[str, Any]:
 
 
 def _builder(
-    options: TrainOptions, method: Method, data: PreparedData, extractor: Extractor | None
+    options: TrainOptions, method: Method, data: Dataset, extractor: Extractor | None
 ) -> Callable[[], Classifier]:
     """Return a function that builds a new classifier."""
     logits = 1 if len(data.classes) == 2 else len(data.classes)
@@ -292,9 +289,7 @@ def _builder(
     return partial(build_classifier, method, network, **settings)
 
 
-def _check_data(
-    options: TrainOptions, data: PreparedData, is_images: bool, is_interval: bool
-) -> None:
+def _check_data(options: TrainOptions, data: Dataset, is_images: bool, is_interval: bool) -> None:
     """Check that the options fit the data."""
     if data.is_interval and not is_interval:
         raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
@@ -304,7 +299,7 @@ def _check_data(
         raise ValueError("--target-columns is for tables, but the data are images.")
 
 
-def _print_data(data: PreparedData) -> None:
+def _print_data(data: Dataset) -> None:
     shape = " x ".join(map(str, data.inputs.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
     shown = [f"{name} ({n})" for name, n in zip(data.classes, data.counts, strict=True)]
@@ -339,7 +334,7 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
         print("note: the intervals are almost points; train for fewer epochs to measure EU")
 
 
-def _print_validation(model: Classifier, data: PreparedData, keeps_best: bool) -> None:
+def _print_validation(model: Classifier, data: Dataset, keeps_best: bool) -> None:
     """Print the measures on the validation rows."""
     prediction, y = predict_rows(model, data), data.labels
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")

@@ -1,42 +1,38 @@
 """Encoders of the columns of a table: numbers, categories and dates.
 
-Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. The
-result for a table is an array ``(N, width)`` in single precision. Missing cells are NaN.
+A column becomes an array ``(N, width)`` in single precision, where missing cells are NaN.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
-from creinn.data.table import Array, Table, Tables, parse_numbers
+from creinn.data.features import FAR, OUTLIER, Array, Scaling, fit_scaling
+from creinn.data.table import Table, Tables, parse_numbers
 from creinn.numerics import pluralize
 
-Features = npt.NDArray[np.float32]
-
-_FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
+_FREQUENT = 0.2  # share of the rows above which a mark of missing values is ambiguous
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
+_LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _LIKE_NUMBER = r"[€$£¥]?\s*[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d+)?\s*[€$£¥%]?"
-_KEY_ROWS = 20  # fewer increasing integers or categories are not reported as a key
+_KEY_ROWS = 20  # the minimum number of rows or categories for a note on a key
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers, mapped to ``(x - mean) / scale`` and clipped."""
+    """Numbers, which are mapped to ``(x - mean) / scale`` and clipped."""
 
-    kind: ClassVar[str] = "number"
     width: ClassVar[int] = 1
     name: str
     mean: float
-    scale: float  # the standard deviation in the training table, without outliers
-    low: float = -FAR  # the limits of the scaled values
+    scale: float  # the standard deviation without outliers
+    low: float = -FAR  # limits of the scaled values
     high: float = FAR
 
-    def encode(self, table: Table) -> Features:
+    def encode(self, table: Table) -> Array:
         """Return the feature ``(N, 1)``."""
         scaling = Scaling(self.mean, self.scale, self.low, self.high)
         return scaling.apply(table.numbers(self.name)[:, None]).astype(np.float32)
@@ -44,19 +40,18 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories with one indicator for each category."""
+    """Categories, with one indicator for each of them."""
 
-    kind: ClassVar[str] = "category"
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # whether rare categories share an indicator; otherwise they are all 0
+    other: bool = False  # whether rare categories share an indicator
 
     @property
     def width(self) -> int:
         """The number of features."""
         return len(self.categories) + self.other
 
-    def encode(self, table: Table) -> Features:
+    def encode(self, table: Table) -> Array:
         """Return the indicators ``(N, width)``."""
         texts = table.texts(self.name)
         codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
@@ -68,37 +63,36 @@ class Category:
 
 @dataclass(frozen=True)
 class Date:
-    """A column of dates: year, month, weekday, days since the first, and the hour."""
+    """Dates: year, month, weekday, days since the first, and the hour."""
 
-    kind: ClassVar[str] = "date"
     name: str
-    form: str  # the format in pandas.to_datetime
-    first: str  # the first date in the training table
+    form: str  # in pandas.to_datetime
+    first: str  # date in the training table
     means: tuple[float, ...]
     scales: tuple[float, ...]
 
     @property
     def width(self) -> int:
-        """The number of features: 6 with the time of day, and 4 without."""
+        """The number of features: 6 with the time of day, 4 without."""
         return len(self.means)
 
-    def encode(self, table: Table) -> Features:
+    def encode(self, table: Table) -> Array:
         """Return the features ``(N, width)``."""
         cells = table.cells(self.name)
         times = parse_dates(cells, self.form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
-            found = f"{table.at(row, self.name)}: {cells.iloc[row]!r} is not a date"
-            raise ValueError(f"{found} in the format of the training, {self.form}.")
+            found = f"{table.at(row, self.name)}: {cells.iloc[row]!r}"
+            raise ValueError(f"{found} is not a date of the training format {self.form}.")
         parts = _date_parts(times, self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
 
 Column = Number | Category | Date
-Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and the remarks
+Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and remarks
 
 
 def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int) -> Fitted:
-    """Fit the encoder of a column, which is ``None`` if the column is empty or constant."""
+    """Fit the encoder of a column, or return ``None`` for an empty or constant column."""
     table, remarks = tables[0], list[str]()
     present = table.cells(name).dropna()
     texts = present.drop_duplicates().astype(str)
@@ -111,7 +105,7 @@ def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int
             return _fit_number(tables, name)  # raises an error for other cells
         elif form := _date_form(table, name, texts):
             return _fit_date(table, name, form)
-        elif texts.str.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b").all():
+        elif texts.str.match(_LIKE_DATE).all():
             remarks = [f"{texts.iloc[0]!r} is a category, because not all are dates of one format"]
     column, others = _fit_category(table, name, max_categories)
     return column, remarks + others
@@ -121,15 +115,14 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
     values = np.concatenate([table.numbers(name) for table in tables])
     known = values[~np.isnan(values)]
     if known.min() == known.max():
-        return None, [f"it is {known[0]:g} in all rows, so it is left out"]
+        return _left_out(f"{known[0]:g} in all rows")
     scaling, (outliers,) = fit_scaling(known[:, None])
     remarks = _missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
-        remarks.append(
-            f"{pluralize(int(outliers), 'outlier')} such as {far:g}, more than {OUTLIER} "
-            "interquartile ranges from the median, not used for the scale, and clipped"
-        )
+        found = f"{pluralize(int(outliers), 'outlier')} such as {far:g}"
+        distance = f"more than {OUTLIER} interquartile ranges from the median"
+        remarks.append(f"{found}, {distance}, not used for the scale, and clipped")
     steps = np.diff(values[: len(tables[0])])
     if len(steps) >= _KEY_ROWS and (steps > 0).all() and (values == values.round()).all():
         remarks.append(f"increasing integers; if they are a key, pass drop={name!r}")
@@ -148,15 +141,15 @@ def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
     forms = ["ISO8601", *(day + time for day in _DATES for time in _TIMES)]
     found = {form: parse_dates(texts, form) for form in forms}
     found = {form: times for form, times in found.items() if times.notna().all()}
-    dayfirst = table.reading.dayfirst
     if not found or "ISO8601" in found:
         return next(iter(found), None)
+    dayfirst = table.reading.dayfirst
     allowed = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
-    where = f"{table.name}, column {name!r}: the date {texts.iloc[0]!r}"
+    where = f"{table.column(name)}: the date {texts.iloc[0]!r}"
     if not allowed:
         raise ValueError(f"{where} does not fit dayfirst={dayfirst}.")
     if not found[allowed[0]].equals(found[allowed[-1]]):
-        advice = f"Pass dayfirst=True or dayfirst=False, or categorical={name!r}"
+        advice = f"Pass dayfirst=True, dayfirst=False or categorical={name!r}"
         raise ValueError(f"{where} is ambiguous, because no day is above 12. {advice}.")
     return allowed[0]
 
@@ -176,45 +169,44 @@ def _fit_date(table: Table, name: str, form: str) -> Fitted:
     times = parse_dates(cells, form)
     first = str(times.min())
     if times.nunique() == 1:
-        return None, [f"it is {first} in all rows, so it is left out"]
+        return _left_out(f"{first} in all rows")
     width = 6 if (times != times.dt.normalize()).any() else 4
     scaler = StandardScaler().fit(_date_parts(times, first)[:, :width])
     column = Date(name, form, first, tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist()))
     shown = f"{cells.iloc[0]!r} is {times.iloc[0]:%d %B %Y}, in UTC if it has a time zone"
-    hour = ", and hour as sine and cosine" if width == 6 else ""
+    hour = " and hour" if width == 6 else ""
     remark = f"dates, {shown}; features are year, month, weekday, days since the first{hour}"
     return column, [remark, *_missing_remarks(table, name)]
 
 
 def _fit_category(table: Table, name: str, most: int) -> Fitted:
-    remarks = _missing_remarks(table, name, is_category=True)
+    missing = table.count_missing(name).drop(["empty", *table.reading.missing], errors="ignore")
+    for mark, count in missing[missing > _FREQUENT * len(table)].items():
+        others = ",".join(text for text in table.reading.marks if text != mark)
+        raise ValueError(
+            f"{table.column(name)}: {mark!r} is in {count} of {len(table)} rows. Pass "
+            f"missing='auto,{mark}' if it marks missing values, or missing='{others}'."
+        )
     counts = pd.Series(table.texts(name), dtype=object).value_counts()
     if len(counts) < 2:
-        found = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
-        return None, [f"it is {found}, so it is left out"]
-    ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
-    if len(counts) > max(_KEY_ROWS, len(table) // 2):
-        found = f"{len(counts)} categories in {len(table)} rows"
+        return _left_out(f"{counts.index[0]!r} in all rows" if len(counts) else "empty")
+    remarks, total = _missing_remarks(table, name), len(counts)
+    if total > max(_KEY_ROWS, len(table) // 2):
+        found = f"{total} categories in {len(table)} rows"
         remarks.append(f"{found}; if it is a name or a key, pass drop={name!r}")
-    if is_many := len(counts) > most:
-        remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are merged")
-    return Category(name, tuple(sorted(ordered.index[:most])), is_many), remarks
+    if is_many := total > most:
+        remarks.append(f"the {total - most} rarest of {total} categories are merged")
+    categories = sorted(counts.sort_index().nlargest(most).index)
+    return Category(name, tuple(categories), is_many), remarks
 
 
-def _missing_remarks(table: Table, name: str, is_category: bool = False) -> list[str]:
-    """Return a remark on missing values with the count of each mark, if there are any.
+def _left_out(found: str) -> Fitted:
+    return None, [f"it is {found}, so it is left out"]
 
-    A default mark that is frequent in a column of categories raises a ``ValueError``.
-    """
-    counts, given = table.count_missing(name), table.reading.missing
-    for mark, count in counts.drop("empty", errors="ignore").items() if is_category else ():
-        if count > _FREQUENT * len(table) and mark not in given:
-            others = ",".join(text for text in table.reading.marks if text != mark)
-            raise ValueError(
-                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
-                f"missing='auto,{mark}' if it marks missing values, or missing='{others}' if it is "
-                "a category."
-            )
+
+def _missing_remarks(table: Table, name: str) -> list[str]:
+    """Return a remark with the count of each mark of missing values, if there are any."""
+    counts = table.count_missing(name)
     marks = ", ".join(f"{mark!r} {count}" for mark, count in counts.items())
     found = f"{pluralize(int(counts.sum()), 'missing value')} ({marks})"
     return [f"{found}, replaced by all plausible values"] if marks else []

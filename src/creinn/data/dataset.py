@@ -1,10 +1,12 @@
 """Labelled data, stratified splits, and memory maps of arrays."""
 
+import os
+import struct
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,43 +17,41 @@ from torch import Tensor
 from creinn.data.features import Missing
 from creinn.interval import Interval
 
-AnyDataset = TypeVar("AnyDataset", bound="Dataset")
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and labels, which can be used in :func:`creinn.fit` and in a ``DataLoader``.
+    """Inputs and labels for :func:`creinn.fit` or a ``DataLoader``.
 
     Raises:
         TypeError: If the inputs or the labels have the wrong dtype.
-        ValueError: If the shapes or lengths do not fit, or if a label is not a class.
+        ValueError: If the shapes do not fit, or if a label is not a class.
     """
 
     name: str  # for example "cifar10"
     inputs: Any  # uint8 images (N, channels, height, width), floating rows, or LazyImages
-    labels: Tensor  # the class of each input, int64, (N,)
-    classes: Sequence[str] = ()  # the names of the classes
-    split: str = ""  # the part of the data: "train", "val" or "test"
-    missing: Missing | None = None  # values for missing cells, which are NaN in the inputs
+    labels: Tensor  # int64, (N,)
+    classes: Sequence[str] = ()
+    split: str = ""  # "train", "val" or "test"
+    missing: Missing | None = None  # values for missing cells
+    distributions: Tensor | None = None  # of the labels (N, K)
+    notes: Sequence[str] = ()  # the decisions of the reader
+    unreadable: Sequence[str] = ()  # messages, one for each unreadable file
+    preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
 
     def __post_init__(self) -> None:
-        inputs, labels = self.inputs, self.labels
+        inputs, labels, count = self.inputs, self.labels, len(self.classes)
         if isinstance(inputs, Tensor | Interval):
-            if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
-                raise TypeError(
-                    f"Inputs must be bytes (uint8) or floating, but are {inputs.dtype}."
-                )
-            if inputs.dtype == torch.uint8 and inputs.ndim != 4:
-                found = f"but have {tuple(inputs.shape)}"
-                raise ValueError(f"Images must have shape (N, channels, height, width), {found}.")
+            dtype, shape = inputs.dtype, tuple(inputs.shape)
+            if dtype != torch.uint8 and not dtype.is_floating_point:
+                raise TypeError(f"Inputs must be uint8 or floating, got {dtype}.")
+            if dtype == torch.uint8 and len(shape) != 4:
+                raise ValueError(f"Images must be (N, channels, height, width), got {shape}.")
         if labels.dtype != torch.int64:
-            found = f"Labels must be int64, but are {labels.dtype}"
-            raise TypeError(f"{found}. Convert them with labels.long().")
+            raise TypeError(f"Labels must be int64, got {labels.dtype}. Use labels.long().")
         if labels.ndim != 1 or len(inputs) != len(labels):
-            shapes = f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
-            raise ValueError(f"There must be one label per input, but {shapes}.")
-        count = len(self.classes)
-        for at in ((labels < 0) | (labels >= count)).nonzero().flatten().tolist():
+            found = f"inputs {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
+            raise ValueError(f"There must be one label per input, got {found}.")
+        for at in ((labels < 0) | (labels >= count)).nonzero()[:, 0].tolist():
             expected = f"Labels must lie in 0 .. {count - 1} for {count} classes"
             raise ValueError(f"{expected}, but label {at} is {int(labels[at])}.")
 
@@ -68,7 +68,7 @@ class Dataset:
 
     @property
     def title(self) -> str:
-        """The name and the split, for messages."""
+        """The name and the split."""
         return f"{self.name} ({self.split})" if self.split else self.name
 
     @property
@@ -76,25 +76,26 @@ class Dataset:
         """Whether the inputs are intervals."""
         return isinstance(self.inputs, Interval) or getattr(self.inputs, "is_interval", False)
 
-    def take(self: AnyDataset, index: Tensor) -> AnyDataset:
+    def take(self, index: Tensor) -> "Dataset":
         """Return the samples at the given indices."""
-        is_memory = isinstance(self.inputs, Tensor | Interval)
-        inputs = self.inputs[index] if is_memory else self.inputs.take(index)
-        return replace(self, inputs=inputs, labels=self.labels[index])
+        x, q = self.inputs, self.distributions
+        x = x[index] if isinstance(x, Tensor | Interval) else x.take(index)
+        q = None if q is None else q[index]
+        return replace(self, inputs=x, labels=self.labels[index], distributions=q)
 
     def to_fit(self) -> Any:
-        """Return the inputs and labels for training, with values for missing cells."""
-        inputs = self.inputs
-        if not isinstance(inputs, Tensor | Interval):
-            return inputs
-        if self.missing is not None and isinstance(inputs, Tensor):
-            inputs = self.missing.fill(inputs)
-        return inputs, self.labels
+        """Return the inputs and the targets for the training."""
+        x = self.inputs
+        if not isinstance(x, Tensor | Interval):
+            return x
+        if self.missing is not None and isinstance(x, Tensor):
+            x = self.missing.fill(x)
+        return x, self.labels if self.distributions is None else self.distributions
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
         """Return the images as numbers in [0, 1]."""
         if isinstance(self.inputs, Interval) or self.inputs.dtype != torch.uint8:
-            found = f"the inputs of {self.title} are {self.inputs.dtype}"
+            found = f"{self.title} are {self.inputs.dtype}"
             raise TypeError(f"Only uint8 images can be scaled, but {found}.")
         return self.inputs.to(dtype) / 255
 
@@ -111,9 +112,9 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
 
 
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
-    """Divide the samples into parts of ``round(fraction * N)`` or so, stratified by class.
+    """Divide the samples into parts, stratified by class.
 
-    The fraction ``f`` is the same as ``(f, 1 - f)``.
+    One fraction ``f`` is the same as ``(f, 1 - f)``.
 
     Raises:
         ValueError: If the fractions are not positive or do not sum to 1, or if a part is empty.
@@ -122,16 +123,16 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     if not parts or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-6:
         raise ValueError(f"Fractions must be positive and sum to 1, but are {parts}.")
     n = len(dataset)
-    sizes = np.diff([0, *(round(sum(parts[: i + 1]) * n) for i in range(len(parts)))])
+    sizes = np.diff(np.round(np.cumsum((0, *parts)) * n).astype(int))
     if sizes.min() == 0:
-        found = f"part {sizes.argmin()} of {parts} is empty"
-        raise ValueError(f"{dataset.title} has only {n} samples: {found}.")
+        found = f"{dataset.title} has only {n} samples"
+        raise ValueError(f"{found}: part {sizes.argmin()} of {parts} is empty.")
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
-    for size in sizes[:-1]:
-        drawn = _stratified(dataset.labels[rest], int(size), rng)
+    for size in sizes[:-1].tolist():
+        drawn = _stratified(dataset.labels[rest], size, rng)
         indices.append(rest[drawn])
-        rest = torch.from_numpy(np.delete(rest.numpy(), drawn.numpy()))
+        rest = rest[~torch.isin(torch.arange(len(rest)), drawn)]
     return tuple(dataset.take(index) for index in [*indices, rest])
 
 
@@ -148,8 +149,7 @@ def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
 def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     """Open the arrays of an uncompressed ``.npz`` file as read-only memory maps, by name.
 
-    :func:`creinn.fit`, ``fit_distance`` and ``predict`` read such arrays in batches. For a ``.npy``
-    file, use ``numpy.load(path, mmap_mode="r")``.
+    For a ``.npy`` file, use ``numpy.load(path, mmap_mode="r")``.
 
     Raises:
         ValueError: If an array is compressed or has objects, or if the file is damaged.
@@ -165,24 +165,20 @@ def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            return {m.filename.removesuffix(".npy"): _map(path, archive, m) for m in members}
+        return {m.filename.removesuffix(".npy"): _map(path, m) for m in members}
     except (ValueError, zipfile.BadZipFile) as error:
-        found = f"{path} cannot be mapped as arrays of numbers: {error}"
-        raise ValueError(f"{found}. Write it with numpy.savez.") from error
+        raise ValueError(f"{path} cannot be mapped: {error}. Use numpy.savez.") from error
 
 
-def _map(path: str | Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.memmap:
+def _map(path: str | Path, member: zipfile.ZipInfo) -> np.memmap:
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed")
     with open(path, "rb") as file:
-        file.seek(member.header_offset)
-        header = file.read(30)  # ends with the lengths of the name and of the extra field
-        start = file.tell() + sum(np.frombuffer(header[-4:], "<u2").tolist())
-    with archive.open(member) as stream:
-        is_first = npy.read_magic(stream) == (1, 0)
+        file.seek(member.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # name and extra field
+        is_first = npy.read_magic(file) == (1, 0)
         read = npy.read_array_header_1_0 if is_first else npy.read_array_header_2_0
-        shape, in_columns, dtype = read(stream)
+        shape, in_columns, dtype = read(file)
         if dtype.hasobject:
             raise ValueError(f"{member.filename} contains Python objects")
-        start += stream.tell()
-    return np.memmap(path, dtype, "r", start, shape, "F" if in_columns else "C")
+        return np.memmap(file, dtype, "r", file.tell(), shape, "F" if in_columns else "C")

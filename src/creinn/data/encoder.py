@@ -1,7 +1,7 @@
 """Encoder of tables, and the classes of a target column.
 
-The encoder is fitted to one table, or to lower and upper bounds, and is saved as plain JSON. It
-returns notes on what was detected, omitted or unknown.
+The encoder is fitted to one table, or to lower and upper bounds. It returns notes on what was
+detected, omitted or unknown.
 """
 
 import json
@@ -15,17 +15,13 @@ import torch
 from torch import Tensor
 
 from creinn.data.columns import Category, Column, Date, Number, fit_column
-from creinn.data.features import Missing
+from creinn.data.features import Array, Missing
 from creinn.data.table import (
     MARKS,
-    Array,
-    Reading,
     Table,
     Tables,
     check_cells,
-    check_pair,
     detect_decimal,
-    expand_marks,
     list_counts,
     parse_numbers,
 )
@@ -34,30 +30,29 @@ from creinn.numerics import list_names, pluralize
 
 Names = Collection[str]
 Notes = list[str]
-
 Counts = dict[tuple[str, str], tuple[int, str]]
-"""The number of cells to report and the first of them, by column and name of such a cell."""
+"""The number of cells and the first of them, by column and kind."""
 
-_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
+_KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in (Number, Category, Date)}
 _EFFECTS = {
     "missing value": "replaced by all plausible values",
     "distant number": "far from training rows and clipped",
-    "unknown value": "not seen in training and treated as none of the known categories",
+    "unknown value": "not seen in training and treated as no known category",
 }
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
-_FEW_ROWS = 5  # a number with fewer rows is probably not a class
+_FEW_ROWS = 5  # below which a number is probably not a class
 
 
 @dataclass(frozen=True, eq=False)
 class TableEncoder:
-    """Encoders of the columns of a training table, and values for missing cells."""
+    """Encoders of the columns of a table, and values for missing cells."""
 
     target: str | None  # the column of the classes
-    columns: tuple[Column, ...]  # the columns that are features
-    missing: Missing  # fitted to the features
-    ignored: tuple[str, ...] = ()  # the columns that are dropped, constant or empty
-    decimal: str = "."  # the decimal mark of the training table
-    marks: tuple[str, ...] = MARKS  # its marks of missing values
+    columns: tuple[Column, ...]
+    missing: Missing
+    ignored: tuple[str, ...] = ()  # columns that are dropped, constant or empty
+    decimal: str = "."  # in the training table
+    marks: tuple[str, ...] = MARKS  # of missing values in the training table
 
     @classmethod
     def fit(
@@ -68,15 +63,15 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Fit the encoder to one table or two tables of bounds, and return it with notes.
+        """Fit the encoder to one table or two tables of bounds, and return the notes.
 
-        The columns in ``categorical`` are categories even if they contain numbers or dates. If a
-        column has more than ``max_categories``, the rare categories are merged.
+        The columns in ``categorical`` can contain numbers or dates. The categories of a column
+        after the most frequent ``max_categories`` are merged.
         """
-        check_pair(tables)
         first = tables[0]
-        for name in (*([target] if target is not None else ()), *drop, *categorical):
-            first.check_column(name)
+        for name in (target, *drop, *categorical):
+            if name is not None:
+                first.check_column(name)
         if max_categories < 2:
             raise ValueError(f"max_categories= must be at least 2, got {max_categories}.")
         used = [name for name in first.frame if name != target and name not in drop]
@@ -88,9 +83,9 @@ class TableEncoder:
             column, remarks = fit_column(tables, name, name in categorical, max_categories)
             columns += [column] if column is not None else []
             if remarks:
-                notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
+                notes.append(f"{first.column(name)}: {'; '.join(remarks)}")
         if not columns:
-            raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
+            raise ValueError(f"{first.name} has no column to learn from except {target!r}.")
         if first.reading.decimal == "auto" and decimal == ",":
             notes.append(f"{first.name}: numbers have ',' before decimals")
         rows = torch.cat([_features(columns, table) for table in tables])
@@ -99,74 +94,63 @@ class TableEncoder:
         ignored = tuple(name for name in first.frame if name not in kept)
         return cls(target, tuple(columns), missing, ignored, decimal, first.reading.marks), notes
 
-    def complete(self, reading: Reading) -> Reading:
-        """Replace ``auto`` by the decimal mark and the marks of missing values of the training."""
-        decimal = self.decimal if reading.decimal == "auto" else reading.decimal
-        return replace(reading, decimal=decimal, missing=expand_marks(reading.missing, self.marks))
-
-    def plain_numbers(self, reading: Reading) -> set[str]:
-        """Return the names of the columns that can be parsed by pandas."""
-        numbers = {column.name for column in self.columns if isinstance(column, Number)}
-        return numbers if reading.decimal == "." else set()
+    @property
+    def numbers(self) -> set[str]:
+        """The names of the columns of numbers."""
+        return {column.name for column in self.columns if isinstance(column, Number)}
 
     def encode(
         self, tables: Tables, counts: Counts | None = None
     ) -> tuple[Tensor | Interval, Notes]:
-        """Encode one table, with NaN for missing cells, or the tables of two bounds.
+        """Encode one table or two tables of bounds, and return notes on all chunks.
 
-        Returns notes on the cells. ``counts`` are those of earlier chunks. They are updated, and
-        the notes are on all chunks.
+        The missing cells of a table are NaN. The ``counts`` of earlier chunks are updated.
         """
-        check_pair(tables)
-        tables = [replace(table, reading=self.complete(table.reading)) for table in tables]
+        reading = tables[0].reading.complete(self.decimal, self.marks)
+        tables = [replace(table, reading=reading) for table in tables]
         first, counts = tables[0], {} if counts is None else counts
         for column in self.columns:
             check_cells(tables, column.name, isinstance(column, Number))
         lower, *upper = (_features(self.columns, table) for table in tables)
-        self._count(first, lower.numpy(), counts)
+        self._count(first, lower, counts)
         notes = [note for table in tables for note in table.notes]
         for (name, what), (count, place) in counts.items():
             found = f"{pluralize(count, what)}, first {place}"
-            notes.append(f"{first.name}, column {name!r}: {found}; {_EFFECTS[what]}")
-        used = {self.target, *self.ignored, *(column.name for column in self.columns)}
-        if unused := [str(name) for name in first.frame if name not in used]:
-            absent = "the training table has no such column"
-            notes.append(f"{first.name}: not used, because {absent}: {', '.join(unused)}")
+            notes.append(f"{first.column(name)}: {found}; {_EFFECTS[what]}")
+        known = {self.target, *self.ignored, *(column.name for column in self.columns)}
+        if unused := [str(name) for name in first.frame if name not in known]:
+            notes.append(f"{first.name}: not used, because not in training: {', '.join(unused)}")
         return self.missing.intervals(lower, *upper) if upper else lower, notes
 
-    def _count(self, table: Table, features: Array, counts: Counts) -> None:
+    def _count(self, table: Table, features: Tensor, counts: Counts) -> None:
         """Count the cells that are reported."""
-        end = 0
-        for column in self.columns:
-            start, end = end, end + column.width
-            cells = features[:, start:end]
-            masks: dict[str, Any] = {"missing value": np.isnan(cells[:, 0])}
+        widths = [column.width for column in self.columns]
+        for column, cells in zip(self.columns, features.split(widths, 1), strict=True):
+            masks = {"missing value": cells[:, 0].isnan()}
             if isinstance(column, Number):
-                limits = np.array([column.low, column.high], np.float32)
-                masks["distant number"] = np.isin(cells[:, 0], limits)
+                limits = torch.tensor([column.low, column.high])
+                masks["distant number"] = torch.isin(cells[:, 0], limits)
             if isinstance(column, Category):
                 masks["unknown value"] = ~cells.any(1)
             for what, mask in masks.items():
-                for row in np.flatnonzero(mask)[:1]:
+                for row in mask.nonzero()[:1, 0].tolist():
                     place = f"{str(table.frame[column.name].iloc[row])!r} in {table.row(row)}"
                     count, place = counts.get((column.name, what), (0, place))
                     counts[column.name, what] = count + int(mask.sum()), place
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoder as plain JSON, for a saved model."""
-        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
+        """Return the encoder as plain JSON."""
+        columns = [{"kind": type(c).__name__.lower(), **asdict(c)} for c in self.columns]
         record = {**vars(self), "columns": columns, "missing": self.missing.to_json()}
         return json.loads(json.dumps(record))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
-        """Return the encoder of a record of :meth:`to_json`."""
+        """Return the encoder of :meth:`to_json`."""
         columns = []
         for entry in record["columns"]:
-            values: dict[str, Any] = {
-                key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()
-            }
-            columns.append(_KINDS[values.pop("kind")](**values))
+            values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+            columns.append(_KINDS[str(values.pop("kind"))](**values))
         missing, ignored = Missing.from_json(record["missing"]), tuple(record["ignored"])
         marks = tuple(record["marks"])
         return cls(record["target"], tuple(columns), missing, ignored, record["decimal"], marks)
@@ -177,37 +161,33 @@ def _features(columns: Sequence[Column], table: Table) -> Tensor:
 
 
 def labelled_rows(
-    tables: Tables, target: str, drop_unlabelled: bool
-) -> tuple[Tables, Array, Notes]:
-    """Return the rows that have a class, their classes ``(N,)``, and notes."""
+    tables: Tables, target: str | None, drop_unlabelled: bool
+) -> tuple[Tables, Notes]:
+    """Return the rows that have a class, and a note on the other rows."""
+    if target is None:
+        return tables, []
     check_cells(tables, target)
     first = tables[0]
-    texts = first.texts(target)
-    missing = pd.isna(texts)
+    missing = first.cells(target).isna()
     if not missing.any():
-        return tables, texts, []
-    found = (
-        f"{first.name}, column {target!r}: {missing.sum()} of {len(texts)} rows have no class, "
-        f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
-    )
+        return tables, []
+    counts = f"{missing.sum()} of {len(first)}"
+    cells = f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
+    found = f"{first.column(target)}: {counts} rows have no class, {cells}"
     if missing.all():
-        raise ValueError(f"{found}. Pass target= with the column that holds the classes.")
+        raise ValueError(f"{found}. Pass target= with the column of the classes.")
     if not drop_unlabelled:
-        advice = "drop_unlabelled=True to drop them, or missing= if such a text is a class"
-        raise ValueError(f"{found}. Pass {advice}.")
+        raise ValueError(
+            f"{found}. Pass drop_unlabelled=True to drop them, or missing= if it is a class."
+        )
     kept = [replace(table, frame=table.frame[~missing]) for table in tables]
-    return kept, texts[~missing], [f"{found}; they were dropped"]
+    return kept, [f"{found}; they were dropped"]
 
 
 def find_classes(
     labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes.
-
-    Example:
-        >>> find_classes(np.array(["10", "9", "10", "9"], dtype=object))
-        (['9', '10'], [])
-    """
+    """Return the sorted classes and the notes. Numbers are sorted by their values."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     values = parse_numbers(names)
     is_number = bool(np.isfinite(values).all())
@@ -220,25 +200,35 @@ def find_classes(
     single, notes = names[counts == 1].tolist(), []
     if single and len(labels) > len(names):
         notes.append(f"target {target!r}: classes with one row only: {list_names(single, 'name')}")
-    return names[values.argsort(kind="stable") if is_number else ...].tolist(), notes
+    order = values.argsort(kind="stable") if is_number else ...
+    return names[order].tolist(), notes
 
 
-def class_indices(labels: Array, classes: Sequence[str], table: Table, target: str) -> Tensor:
-    """Return the indices of the classes of all rows of a table."""
-    indices = pd.Index(classes, dtype=object).get_indexer(labels)
+def read_labels(
+    table: Table, target: str | None, classes: Sequence[str]
+) -> tuple[Tensor, Tensor | None]:
+    """Return the labels ``(N,)`` in the column ``target``.
+
+    Without a target, the columns ``classes`` are votes or probabilities, and the distributions
+    ``(N, K)`` are also returned.
+    """
+    if target is None:
+        distributions = _read_distributions(table, classes)
+        return distributions.argmax(1), distributions
+    texts = table.texts(target)
+    indices = pd.Index(classes, dtype=object).get_indexer(texts)
     for row in np.flatnonzero(indices < 0):
-        found = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
+        found = f"{table.at(row, target)}: the model has no class {texts[row]!r}"
         raise ValueError(f"{found}, only {', '.join(classes)}.")
-    return torch.from_numpy(indices)
+    return torch.from_numpy(indices), None
 
 
-def label_distributions(table: Table, columns: Sequence[str]) -> Tensor:
-    """Return the label distributions ``(N, K)`` of columns with votes or probabilities."""
+def _read_distributions(table: Table, columns: Sequence[str]) -> Tensor:
     votes = np.stack([table.numbers(column) for column in columns], axis=1)
     for row, k in np.argwhere(~(votes >= 0)):
-        found = f"{table.at(row, columns[k])}: the number of votes is {votes[row, k]:g}"
-        raise ValueError(f"{found}, but it must be at least 0.")
+        place = table.at(row, columns[k])
+        raise ValueError(f"{place}: the number of votes must be at least 0, got {votes[row, k]:g}.")
     total = votes.sum(1, keepdims=True)
     for row in np.flatnonzero(total == 0):
-        raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any of the classes.")
+        raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any class.")
     return torch.from_numpy(votes / total).float()

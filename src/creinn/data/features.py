@@ -1,9 +1,8 @@
 """Scaling of numeric features, and missing values (NaN).
 
-A missing value is replaced by several values of the training rows. The credal set of a row is the
-envelope of the credal sets of all fillings. If the credal sets grow with the distance from the
-training data, the most distant quarter of the fillings is not used. A sound interval network uses
-the range of the training values.
+A missing value is replaced by several training values, and the credal set is the envelope of the
+credal sets of these fillings. If a model has a distance, the widest quarter of them is not used. A
+sound interval network uses the range of the training values.
 """
 
 from collections.abc import Sequence
@@ -22,23 +21,23 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-OUTLIER = 20  # interquartile ranges from the median beyond which a value is an outlier
-MARGIN = 3  # standard deviations from other values at which outliers are clipped
-FAR = 1e6  # standard deviations at which new values are clipped
-FILLS = 16  # the number of fillings of a row
-PLAUSIBLE = 12  # the number of fillings that are used if a model has a distance
+OUTLIER = 20  # interquartile ranges between the median and an outlier
+MARGIN = 3  # standard deviations between the other values and a clipped outlier
+FAR = 1e6  # the limit of new values in standard deviations
+FILLS = 16  # fillings of a row
+PLAUSIBLE = 12  # fillings that are used if a model has a distance
 
 
 class Scaling(NamedTuple):
-    """Scaling of columns to ``(x - mean) / scale``, clipped to ``[low, high]``."""
+    """Scaling of one or more columns to ``(x - mean) / scale``, clipped to ``[low, high]``."""
 
-    mean: Any  # for each column, or for one column
+    mean: Any
     scale: Any
     low: Any
     high: Any
 
     def apply(self, values: Array) -> Array:
-        """Return the scaled columns in double precision. NaN stays NaN."""
+        """Return the scaled columns. NaN stays NaN."""
         with np.errstate(over="ignore"):
             return np.clip((values - self.mean) / self.scale, self.low, self.high)
 
@@ -46,9 +45,8 @@ class Scaling(NamedTuple):
 def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
     """Fit the mean and the standard deviation of each column, and count its outliers.
 
-    Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
-    for the fit, and are clipped ``MARGIN`` standard deviations beyond all other values. Missing
-    numbers are NaN.
+    Values more than ``OUTLIER`` interquartile ranges from the median are outliers. They are not
+    used for the fit, and are clipped ``MARGIN`` standard deviations beyond all other values.
 
     Example:
         >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
@@ -62,7 +60,8 @@ def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Arr
         low, center, high = np.nanquantile(rows, [0.25, 0.5, 0.75], axis=0)
         limit = OUTLIER * (high - low)
         for k in np.flatnonzero(limit == 0):  # most values are equal: use the other values
-            others = rows[:, k][~np.isnan(rows[:, k]) & (rows[:, k] != center[k])]
+            column = rows[:, k]
+            others = column[~np.isnan(column) & (column != center[k])]
             spread = np.subtract(*np.quantile(others, [0.75, 0.25])) if len(others) else 0
             limit[k] = OUTLIER * spread if spread > 0 else np.inf
         is_outlier = np.abs(rows - center) > limit
@@ -91,15 +90,13 @@ class Missing:
     low: Tensor  # the smallest value of each feature
     high: Tensor  # the largest value of each feature
     donors: Tensor  # the values to fill in, (FILLS, features)
-    marked: tuple[int, ...] = ()  # features with an indicator, because cells were missing
+    marked: tuple[int, ...] = ()  # features with an indicator of missing cells
 
     @classmethod
     def fit(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
-        """Learn the values from the training rows.
-
-        ``widths`` successive features are missing together, by default one.
-        """
+        """Learn the values, where ``widths`` successive features are missing together."""
         generator = torch.Generator().manual_seed(seed)
+        quantiles = (torch.arange(FILLS) + 0.5) / FILLS
         donors, marked, first = [], [], 0
         for group in x.split(list(widths) if widths is not None else 1, 1):
             known = group[~group[:, 0].isnan()]
@@ -108,8 +105,7 @@ class Missing:
             first += group.shape[1]
             known = known if len(known) else torch.zeros_like(group[:1])
             keys = known.double() @ torch.arange(1.0, known.shape[1] + 1, dtype=torch.float64)
-            quantiles = ((torch.arange(FILLS) + 0.5) / FILLS * len(known)).long()
-            chosen = known[keys.argsort(stable=True)[quantiles]]
+            chosen = known[keys.argsort(stable=True)[(quantiles * len(known)).long()]]
             donors.append(chosen[torch.randperm(FILLS, generator=generator)])
         low = x.nan_to_num(nan=torch.inf).amin(0).nan_to_num(posinf=0.0)
         high = x.nan_to_num(nan=-torch.inf).amax(0).nan_to_num(neginf=0.0)
@@ -121,15 +117,14 @@ class Missing:
         return len(self.low) + len(self.marked)
 
     def intervals(self, lower: Tensor, upper: Tensor | None = None) -> Interval:
-        """Return intervals with the range of the training values for missing cells."""
+        """Return intervals, where a missing cell is the range of the training values."""
         gaps = lower.isnan()
         high = self._filled(lower if upper is None else upper, gaps, self.high)
         return Interval(self._filled(lower, gaps, self.low), high)
 
     def fills(self, x: Tensor) -> list[Tensor]:
         """Return all fillings of the rows."""
-        gaps = x.isnan()
-        return [self._filled(x, gaps, donor) for donor in self.donors]
+        return [self._filled(x, x.isnan(), donor) for donor in self.donors]
 
     def fill(self, x: Tensor, seed: int = 0) -> Tensor:
         """Return one random filling of each row, for training."""
@@ -142,10 +137,10 @@ class Missing:
         return torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1)
 
     def predict(self, model: Any, x: Tensor | Interval, batch_size: int = 256) -> Any:
-        """Predict rows, and average or enclose the predictions of all fillings.
+        """Predict rows, and enclose the predictions of all fillings.
 
-        The label is the most probable class of the mean over all fillings, which is a member of the
-        credal set. For models without credal sets the prediction is this mean.
+        The label is that of the mean over the fillings, which is a member of the credal set. For
+        models without credal sets, the prediction is this mean.
         """
         if isinstance(x, Interval):
             return model.predict(x, batch_size)
@@ -155,9 +150,9 @@ class Missing:
         members = getattr(model, "members", [model])
         is_sound = all(getattr(m, "is_interval", False) and m.mode == "sound" for m in members)
         has_distance = all(getattr(m, "distance_radius", None) is not None for m in members)
-        complete, gapped = (x[rows] for rows in (~has_gaps, has_gaps))
-        parts = [model.predict(self.fill(complete), batch_size)] if len(complete) else []
-        for rows in gapped.split(batch_size):
+        complete, gapped = torch.where(~has_gaps)[0], torch.where(has_gaps)[0]
+        parts = [model.predict(self.fill(x[complete]), batch_size)] if len(complete) else []
+        for rows in x[gapped].split(batch_size):
             fills = [model.predict(filled, batch_size) for filled in self.fills(rows)]
             if not hasattr(fills[0], "envelope"):  # no credal sets
                 parts.append(type(fills[0]).mixture(fills))
@@ -166,31 +161,28 @@ class Missing:
                 parts.append(box.with_label(_envelope(fills, len(fills)).label))
             else:
                 parts.append(_envelope(fills, PLAUSIBLE if has_distance else len(fills)))
-        order = torch.cat(((~has_gaps).nonzero(), has_gaps.nonzero())).flatten().argsort()
+        order = torch.cat((complete, gapped)).argsort()
         return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as plain JSON, for a saved model."""
+        """Return the values as plain JSON."""
         return {name: torch.as_tensor(value).tolist() for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":
-        """Return the values of a record of :meth:`to_json`."""
+        """Return the values of :meth:`to_json`."""
         names = ("low", "high", "donors")
         low, high, donors = (torch.tensor(record[n], dtype=torch.float64) for n in names)
         return cls(low, high, donors, tuple(record["marked"]))
 
 
 def _envelope(fills: "Sequence[CredalSet]", kept: int) -> "CredalSet":
-    """Return the envelope of the ``kept`` narrowest sets of each row.
-
-    The label is that of the mean over these sets.
-    """
-    credal_set = type(fills[0])
-    every = credal_set.concatenate(fills)
-    rows = torch.arange(len(fills[0]), device=fills[0].lower.device)
-    narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices
-    sets = [every[fill * len(rows) + rows] for fill in narrowest]
+    """Return the envelope of the ``kept`` narrowest sets, and the label of their mean."""
+    every = type(fills[0]).concatenate(fills)
+    count = len(fills[0])
+    narrowest = every.width.mean(-1).reshape(-1, count).topk(kept, 0, largest=False).indices
+    rows = torch.arange(count, device=narrowest.device)
+    sets = [every[fill * count + rows] for fill in narrowest]
     mean = torch.stack([s.probabilities for s in sets]).mean(0)
-    wide = credal_set.envelope(sets).with_label(mean.argmax(-1))
+    wide = every.envelope(sets).with_label(mean.argmax(-1))
     return wide.with_conformal(every.conformal).with_abstention(every.abstention)

@@ -1,7 +1,6 @@
 """Images in folders or zip archives, read at once or in batches.
 
-Labelled images are in one folder per class. Two folders with the same file names are the bounds of
-intervals. Hidden files, ``__MACOSX`` and files without a suffix of an image are skipped.
+Hidden files, ``__MACOSX`` and files without a suffix of an image are skipped.
 """
 
 import os
@@ -33,15 +32,15 @@ def image_folder(
     name: str | None = None,
     split: str = "",
 ) -> Dataset:
-    """Read images in one folder per class.
+    """Read images as bytes from one folder per class.
 
-    The pixels are bytes. 16-bit images are scaled from [0, 65535]. Floating point images are scaled
-    from [0, 1], or from their minimum and maximum if they exceed it. There is a warning for these
-    images, and for a class folder without images.
+    16-bit images are scaled from [0, 65535]. Floating point images are scaled from [0, 1], or from
+    their minimum and maximum if they exceed it. There is a warning for both, and for an empty class
+    folder.
 
     Args:
         path: Folder or zip archive with one folder per class.
-        size: Side in pixels to which images are resized. By default all images must have one size.
+        size: Side in pixels to which images are resized. By default all must have one size.
         channels: 3 for RGB, 1 for grey.
         classes: Names and order of the classes. By default the sorted names of the folders.
         name: Name of the data set. By default the name of the folder.
@@ -60,47 +59,44 @@ def image_folder(
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a folder or zip archive. A single image is also a tree."""
+    """The files of a folder or zip archive, or a single image."""
 
-    where: str  # the name in messages
+    where: str  # the path
     names: Sequence[str]  # the sorted files, and folders with a final slash
     read: Callable[[str], bytes]  # returns the content of a file
 
     @property
     def images(self) -> list[str]:
-        """The files that are images."""
+        """The images."""
         return list(filter(is_image, self.names))
 
     @property
     def notes(self) -> list[str]:
-        """A note on files that are not images, if there are any."""
+        """A note on other files, if there are any."""
         others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
         found = f"{self.where}: {list_names(others, 'file')} left out, being no image by the suffix"
         return [found] if others else []
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Return the class names: ``expected``, or the folders that contain images.
-
-        Folders without images give a warning.
-        """
+        """Return the expected classes, or the folders with images."""
         where, images = self.where, self.images
         for name in images:
             if len(PurePosixPath(name).parts) == 1:
-                advice = "Put each image into the folder of its class."
-                raise ValueError(f"{where}: {name} is in no class folder. {advice}")
-        filled = set(map(_class, images))
+                raise ValueError(f"{where}: {name} is not in the folder of a class.")
+        filled = sorted(set(map(_class, images)))
         if not filled:
-            needs = f"One folder per class, with images ({', '.join(SUFFIXES)}), is needed."
-            raise ValueError(f"{where} has no folders of images in it. {needs}")
-        if set(map(str.lower, filled)) <= _SPLITS:
-            parts = ", ".join(sorted(filled))
-            raise ValueError(f"{where} is divided into {parts}: choose one of these folders.")
-        order = tuple(sorted(filled) if expected is None else expected)
-        if unknown := sorted(filled.difference(order)):
-            found = f"a folder {unknown[0]!r}, which is none of the classes {', '.join(order)}"
-            raise ValueError(f"{where} has {found}.")
+            raise ValueError(
+                f"{where} needs one folder of images ({', '.join(SUFFIXES)}) per class."
+            )
+        if _SPLITS.issuperset(map(str.lower, filled)):
+            raise ValueError(f"{where} is divided into {', '.join(filled)}. Choose one of them.")
+        order = tuple(filled if expected is None else expected)
+        for name in filled:
+            if name not in order:
+                found = f"a folder {name!r}, which is none of the classes {', '.join(order)}"
+                raise ValueError(f"{where} has {found}.")
         folders = {_class(name) for name in self.names if name.endswith("/")}
-        if empty := sorted(folders - filled):
+        if empty := sorted(folders.difference(filled)):
             names = ", ".join(map(repr, empty))
             warnings.warn(f"{where}: class folders without images: {names}", stacklevel=2)
         return order
@@ -125,8 +121,7 @@ def open_tree(path: Path) -> Iterator[Tree]:
         try:
             archive = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError) as error:
-            found = f"{path} is not a whole zip archive: {error}"
-            raise ValueError(f"{found}. It is truncated or damaged.") from error
+            raise ValueError(f"{path} is not a whole zip archive: {error}.") from error
         with archive:
             yield Tree(where, sorted(filter(_is_data, archive.namelist())), archive.read)
 
@@ -145,18 +140,15 @@ def is_image(name: str) -> bool:
 
 
 def _is_data(name: str) -> bool:
-    """Return whether a file or folder is not the root, hidden, or written by macOS."""
+    """Return whether a file is not hidden or written by macOS."""
     parts = PurePosixPath(name).parts
-    return len(parts) > 0 and not any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    return bool(parts) and not any(p.startswith(".") or p == "__MACOSX" for p in parts)
 
 
 def read_classes(
     tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
 ) -> tuple[Bytes, Tensor, tuple[str, ...]]:
-    """Return the images by class, their labels and the classes.
-
-    See :func:`image_folder`.
-    """
+    """Return the images by class, their labels and the classes; see :func:`image_folder`."""
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
     stats = DecodeStats(tree.where)
@@ -168,7 +160,7 @@ def read_classes(
 
 
 def labels_of(files: Sequence[str], order: Sequence[str]) -> Tensor:
-    """Return the indices of the classes of files."""
+    """Return the index of the class of each file."""
     return torch.tensor([order.index(_class(file)) for file in files], dtype=torch.int64)
 
 
@@ -184,46 +176,42 @@ def read_images(
     count: int | None = None,
     crop: float | None = None,
 ) -> Iterator[tuple[Tensor | Interval, list[str], list[DecodeStats]]]:
-    """Yield images in [0, 1], their files and statistics, ``count`` or all at once.
+    """Yield images in [0, 1], their files and statistics so far, ``count`` or all at once.
 
-    Two paths are folders or zip archives of lower and upper bounds. Resizing without ``crop`` keeps
-    the order of the bounds, but a lossy format such as JPEG may not. The statistics are for all
-    images that have been read. If ``strict`` is false, an unreadable image is left out of both
-    bounds.
+    Two paths are lower and upper bounds with the same file names. Resizing without ``crop`` keeps
+    their order. If ``strict`` is false, an unreadable image is left out of both bounds.
     """
     with ExitStack() as stack:
         trees = [stack.enter_context(open_tree(Path(path))) for path in paths]
         files, stats = trees[0].images, [DecodeStats(tree.where) for tree in trees]
         for name in sorted(set(files).symmetric_difference(trees[-1].images)):
             has, lacks = paths if name in files else reversed(paths)
-            found = f"{has} has {name}, but {lacks} has not"
-            raise ValueError(f"{found}. Both must hold the same file names.")
+            raise ValueError(f"{has} has {name}, but {lacks} has not.")
         step, total = count or max(1, len(files)), 0
         options = (size, channels, strict, len(trees) == 2, crop)
         for start in range(0, max(1, len(files)), step):
             batch, sources = files[start : start + step], zip(trees, stats, strict=True)
             sides = [decode_all(batch, tree.read, side, *options) for tree, side in sources]
-            kept = sorted(set.intersection(*(set(names) for _, names in sides)))
+            kept = sorted(set(sides[0][1]).intersection(sides[-1][1]))
             total += len(kept)
             pixels = [side[np.isin(names, kept)] for side, names in sides]
-            _check_order(pixels[0], pixels[-1], kept)
+            if kept:
+                _check_order(pixels[0], pixels[-1], kept)
             bounds = [torch.from_numpy(side).float() / 255 for side in pixels]
             bounds = bounds if kept else bounds[:1] * len(bounds)
             yield (Interval(*bounds) if len(bounds) == 2 else bounds[0]), kept, stats
-        for side in stats:
-            side.check_any()
         if total == 0:
-            raise ValueError(f"{paths[0]} and {paths[-1]} have no image that can be read in both.")
+            where = " and ".join(tree.where for tree in trees)
+            why = next(message for side in stats for message in side.unreadable.values())
+            found = f"no image can be read, {pluralize(len(files), 'file')} in all"
+            raise ValueError(f"{where}: {found}. {why}")
 
 
 def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
     """Raise a ``ValueError`` if two bounds have different sizes or the wrong order."""
-    if not files:
-        return
     if low.shape != high.shape:
-        found = f"{files[0]}: the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
-        raise ValueError(f"{found}. Give a size to stretch all images to.")
-    for at in map(tuple, np.argwhere(low > high)):
-        place = f"in {files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
-        found = f"Bounds are out of order {place} the lower is {low[at]}, the upper {high[at]}"
-        raise ValueError(f"{found}. Were the folders swapped, or stored as JPEG?")
+        found = f"the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
+        raise ValueError(f"{files[0]}: {found}. Give a size for all images.")
+    for row in np.flatnonzero((low > high).any((1, 2, 3))).tolist():
+        advice = "Were the folders swapped, or stored as JPEG?"
+        raise ValueError(f"{files[row]}: a lower bound exceeds its upper bound. {advice}")

@@ -19,31 +19,29 @@ from creinn.data.transforms import PerChannel, normalize
 from creinn.interval import Interval
 
 KEPT = 2**30
-"""The number of bytes of decoded images that are kept in memory by default."""
+"""The default number of bytes of decoded images that are kept in memory."""
 
 
 class LazyImages(Dataset[tuple[Any, int]]):
     """Images in one folder per class, which are decoded on demand.
 
     Items are pairs of an image ``(channels, height, width)`` in [0, 1] and its class index. The
-    first decoded images are kept in memory as bytes, so that small folders are decoded once.
+    first decoded images are kept in memory.
 
     Args:
         path: Folder or zip archive with one folder per class.
         size: Side in pixels, or height and width, to which images are resized.
         channels: 3 for RGB, 1 for grey.
         classes: Names and order of the classes. By default the sorted names of the folders.
-        upper: Folder or zip archive of upper bounds with the same file names. Items are then
-            intervals.
+        upper: Folder or zip archive of upper bounds with the same file names, for intervals.
         files: Paths of the images below ``path``. By default all images.
-        keep: Bytes of decoded images that are kept in memory, but not by workers of a DataLoader.
-        crop: Fraction of the largest rectangle in the center of the image that is resized. By
-            default the whole image is stretched to the size.
+        keep: Bytes of decoded images in memory, except in workers of a DataLoader.
+        crop: Fraction of the largest central rectangle. By default the whole image is stretched.
 
     Raises:
         FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no class folder with images or a class is unknown, or, for an item,
-            if its image is damaged.
+        ValueError: If there is no class folder with images, if a class is unknown, or if the image
+            of an item is damaged.
     """
 
     def __init__(
@@ -89,10 +87,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
         return len(self.files) <= self._room
 
     def take(self, index: Tensor) -> "LazyImages":
-        """Return the images with these indices, in the order of the indices.
-
-        The images in memory are shared.
-        """
+        """Return the images with these indices. The images in memory are shared."""
         files = [self.files[row] for row in index.tolist()]
         return self._with(files=files, labels=self.labels[index])
 
@@ -126,17 +121,14 @@ class LazyImages(Dataset[tuple[Any, int]]):
         return other
 
     def _pixels(self, files: Sequence[str]) -> Bytes:
-        """Return bytes ``(N, 1 or 2, channels, height, width)``.
-
-        Images that are not in memory are decoded.
-        """
+        """Return the bytes of images, of shape ``(N, 1 or 2, channels, height, width)``."""
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
-            sides = []
-            for path in self.paths:
-                options = (self.size, self.channels, True, self.is_interval, self.crop)
-                stats = DecodeStats(str(path))
-                sides.append(decode_all(new, self._reader(path), stats, *options)[0])
+            options = (self.size, self.channels, True, self.is_interval, self.crop)
+            sides = [
+                decode_all(new, self._reader(path), DecodeStats(str(path)), *options)[0]
+                for path in self.paths
+            ]
             found.update(zip(new, np.stack(sides, 1), strict=True))
             room = 0 if get_worker_info() else self._room - len(self._kept)
             self._kept.update((file, found[file].copy()) for file in new[: max(0, room)])

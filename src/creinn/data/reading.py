@@ -11,51 +11,39 @@ import lzma
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice, zip_longest
-from os import PathLike
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 
-from creinn.data.table import AUTO, Reading, Table, Tables, as_cells, parse_numbers
+from creinn.data.table import Reading, Table, Tables, as_cells, check_pair, parse_numbers
 from creinn.numerics import list_names
 
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
-_INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
+Names = Collection[str]
 
-
-def read_table(path: str | PathLike[str], reading: Reading = AUTO) -> Table:
-    """Read a whole table. See :func:`read_chunks`."""
-    (table,) = read_chunks(path, reading)
-    return table
+_INDEX = "__index_level_0__"  # of pandas in Parquet
 
 
 def read_chunks(
-    path: str | PathLike[str],
-    reading: Reading = AUTO,
-    rows: int | None = None,
-    numbers: Collection[str] = (),
-) -> Iterator[Table]:
-    """Read a CSV or Parquet table in chunks of ``rows``.
+    paths: Sequence[Path], reading: Reading, rows: int | None = None, numbers: Names = ()
+) -> Iterator[Tables]:
+    """Read one table, or two tables of bounds, in chunks of ``rows`` or whole.
 
-    The columns in ``numbers`` are parsed by pandas as numbers, which is faster.
+    pandas parses the columns in ``numbers``, which is faster.
     """
-    path = Path(path)
-    if is_parquet(path):
-        return _parquet_chunks(path, reading, rows)
-    return _csv_chunks(path, reading, rows, numbers)
-
-
-def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[Tables]:
-    """Yield the chunks of one table, or of two tables with the same number of rows."""
-    for tables in zip_longest(*streams):
-        if None in tables:
-            raise ValueError("The tables of lower and upper bounds have different numbers of rows.")
+    chunks = [
+        _parquet_chunks(path, reading, rows)
+        if is_parquet(path)
+        else _csv_chunks(path, reading, rows, numbers)
+        for path in paths
+    ]
+    for tables in zip_longest(*chunks):
+        check_pair(tables)
         yield tables
 
 
@@ -64,91 +52,82 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() in (".parquet", ".pq")
 
 
-def _csv_chunks(
-    path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
-) -> Iterator[Table]:
+def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) -> Iterator[Table]:
     reading, notes = _detect(path, reading)
-    with _open(path, reading.encoding) as (text, share):
+    with _open(path, reading.encoding) as (text, share), warnings.catch_warnings():
         _, header = next(_records(text, reading), (0, []))
         names = [name.strip() for name in header]
         if not names:
-            raise ValueError(f"{path} is empty. A table needs a header line with column names.")
-        has_index = int(not names[0] and len(names) > 1)
-        if has_index:
+            raise ValueError(f"{path} is empty. A table needs a header line.")
+        first = int(not names[0] and len(names) > 1)
+        if first == 1:
             notes.append(f"{path}: the first column has no name and is left out")
-        _check_names(names[has_index:], path)
-        is_checked = is_filled = False
-        for chunk in _parse(text, path, names, reading, rows, numbers):
-            frame = chunk.iloc[:, has_index:].apply(as_cells)
-            if not is_checked and frame.iloc[:, -1].isna().any():
-                _check_lines(path, len(names), reading)  # the cells of a short row are missing
-                is_checked = True
-            if is_filled := is_filled or len(frame) > 0:
+        _check_names(names[first:], path)
+        if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():
+            numbers = ()  # for pandas, the mark -999 is the same as -999.0
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        is_checked = False
+        try:
+            chunks = pd.read_csv(
+                text,
+                sep=reading.separator,
+                comment=reading.comment or None,
+                names=names,
+                index_col=False,
+                dtype={name: object for name in names if name not in numbers},
+                na_values={name: ["", *reading.marks] for name in numbers},
+                keep_default_na=False,
+                skip_blank_lines=len(names) > 1,
+                low_memory=False,
+                chunksize=rows or 2**62,
+            )
+            for chunk in chunks:
+                if len(chunk) == 0:
+                    raise ValueError(f"{path} has a header line, but no rows.")
+                frame = chunk.iloc[:, first:].apply(as_cells)
+                if not is_checked and frame.iloc[:, -1].isna().any():
+                    _check_lines(path, len(names), reading)  # the cells of a short row are missing
+                    is_checked = True
                 yield Table(str(path), frame, reading, tuple(notes), share())
-    if not is_filled:
-        raise ValueError(f"{path} has a header line, but no rows below it.")
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            _check_lines(path, len(names), reading)
+            raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
 
 
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
-    """Return the options with the encoding and the separator of a file, and notes."""
+    """Return the options with encoding and separator, and notes."""
     notes = []
-    encoding, separator = reading.encoding, reading.separator.replace("\\t", "\t")
-    if encoding == "auto":
-        encoding = _encoding(path)
-        if encoding != "utf-8-sig":
-            notes.append(f"{path} was read as {encoding}; if letters are wrong, pass encoding=")
+    if reading.encoding == "auto":
+        reading = replace(reading, encoding=_encoding(path))
+        if reading.encoding != "utf-8-sig":
+            found = f"{path} was read as {reading.encoding}"
+            notes.append(f"{found}; if letters are wrong, pass encoding=")
+    separator = reading.separator.replace("\\t", "\t")
     if separator == "auto":
-        separator = _separator(path, encoding, reading.comment)
-        notes += [f"{path}: cells are separated by {separator!r}"] if separator != "," else []
+        separator = _separator(path, reading)
+        if separator != ",":
+            notes.append(f"{path}: cells are separated by {separator!r}")
     if len(separator) != 1:
         raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
-    return replace(reading, encoding=encoding, separator=separator), notes
+    return replace(reading, separator=separator), notes
 
 
-def _parse(
-    text: Any, path: Path, names: list[str], reading: Reading, rows: int | None, fast: Any
-) -> Iterator[pd.DataFrame]:
-    """Yield chunks of the cells below the header."""
-    if np.isfinite(parse_numbers(reading.marks)).any():
-        fast = ()  # pandas would compare numbers: -999 would match -999.0
-    options: dict[str, Any] = {
-        "sep": reading.separator,
-        "comment": reading.comment or None,
-        "names": names,
-        "index_col": False,
-        "dtype": {name: object for name in names if name not in fast},
-        "na_values": {name: ["", *reading.marks] for name in fast},
-        "keep_default_na": False,
-        "skip_blank_lines": len(names) > 1,
-        "low_memory": False,
-    }
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield from pd.read_csv(text, chunksize=rows or 2**62, **options)
-    except pd.errors.EmptyDataError:
-        pass
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        _check_lines(path, len(names), reading)
-        raise ValueError(f"{path} is not a table: {' '.join(str(error).split())}") from error
-
-
-def _records(text: Any, reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each record, without blank lines and comments."""
-    reader = csv.reader(iter(text.readline, ""), delimiter=reading.separator)
+def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each record, except for comments."""
+    reader = csv.reader(lines, delimiter=reading.separator)
     for cells in reader:
         if cells and not (reading.comment and cells[0].startswith(reading.comment)):
             yield reader.line_num, cells
 
 
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
-    """Raise a ``ValueError`` for the first line with another number of cells than the header."""
+    """Raise a ``ValueError`` for a line with another number of cells than the header."""
     with _open(path, reading.encoding) as (text, _):
         for line, cells in _records(text, reading):
             if len(cells) != columns and not (reading.comment and reading.comment in str(cells)):
                 raise ValueError(
                     f"{path}, line {line}: found {len(cells)} of {columns} cells. Correct the "
-                    "line, quote cells with separators, or pass separator= or comment=."
+                    "line, quote cells, or pass separator= or comment=."
                 )
 
 
@@ -156,27 +135,21 @@ def _check_names(names: Sequence[str], path: Path) -> None:
     """Raise a ``ValueError`` if the name of a column is empty or used twice."""
     for position, name in enumerate(names, start=1):
         if not name:
-            raise ValueError(f"{path}: column {position} has no name in the header line.")
+            raise ValueError(f"{path}: column {position} has no name.")
         if names.count(name) > 1:
-            raise ValueError(f"{path} has several columns with the name {name!r}. Rename them.")
+            raise ValueError(f"{path} has several columns {name!r}. Rename them.")
 
 
 @contextmanager
 def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]]:
-    """Open and decompress a text file.
-
-    Yields the file and a function that returns the fraction that has been read.
-    """
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    opener = {**openers, ".zip": _open_zip}.get(path.suffix.lower(), lambda file: file)
-    size = path.stat().st_size or 1
+    """Open a text file, and yield it and a function for the fraction that has been read."""
+    opener, size = _OPENERS.get(path.suffix.lower()), path.stat().st_size or 1
     try:
-        with (
-            open(path, "rb") as file,
-            io.TextIOWrapper(opener(file), encoding, newline="") as text,
-        ):
-            yield text, lambda: min(1.0, file.tell() / size)
-    except _DAMAGED as error:
+        with open(path, "rb") as file:
+            binary = file if opener is None else opener(file)
+            with io.TextIOWrapper(binary, encoding, newline="") as text:
+                yield text, lambda: min(1.0, file.tell() / size)
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is truncated or damaged: {error}.") from error
     except UnicodeError as error:
         raise ValueError(f"{path} is not text: {error}. If it is CSV, pass encoding=.") from error
@@ -184,19 +157,22 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
 
 def _open_zip(file: BinaryIO) -> IO[bytes]:
     archive = zipfile.ZipFile(file)
-    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-    names = [name for name in names if not name.endswith("/")]
+    files = [name for name in archive.namelist() if not name.endswith("/")]
+    names = [name for name in files if not name.startswith("__MACOSX/")]
     if len(names) != 1:
         raise ValueError(f"{file.name} must contain one table; found {list_names(names, 'file')}.")
     return archive.open(names[0])
 
 
+_OPENERS: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": _open_zip}
+
+
 def _encoding(path: Path) -> str:
-    """Return UTF-8, UTF-16 or cp1252, whichever decodes the whole file."""
+    """Return the first of UTF-16, UTF-8 and cp1252 that decodes the file."""
     with _open(path, "latin-1") as (text, _):
         start = text.read(1000)
     if path.suffix.lower() in (".json", ".xls", ".xlsx") or start.startswith(("{", "[{", "[[")):
-        raise ValueError(f"{path} is not CSV. Convert JSON and Excel files to CSV with pandas.")
+        raise ValueError(f"{path} is not CSV. Convert JSON and Excel files with pandas.")
     if start.startswith(("\xff\xfe", "\xfe\xff")):
         return "utf-16"
     with suppress(ValueError), _open(path, "utf-8-sig") as (text, _):
@@ -206,15 +182,14 @@ def _encoding(path: Path) -> str:
     return "cp1252"
 
 
-def _separator(path: Path, encoding: str, comment: str) -> str:
-    """Return the separator with the most cells in the header and in most of the first lines."""
-    with _open(path, encoding) as (text, _):
-        lines = list(islice(iter(text.readline, ""), 100))
-    if comment:
-        lines = [line for line in lines if not line.startswith(comment)]
+def _separator(path: Path, reading: Reading) -> str:
+    """Return the separator with the most cells in the header and most of the next lines."""
+    with _open(path, reading.encoding) as (text, _):
+        lines = list(islice(text, 100))
 
     def count_cells(separator: str) -> int:
-        counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        records = _records(lines, replace(reading, separator=separator))
+        counts = [len(cells) for _, cells in records]
         return counts[0] if counts and counts.count(counts[0]) > len(counts) / 2 else 1
 
     return max(",;\t|", key=count_cells)
@@ -226,14 +201,14 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
         with pq.ParquetFile(path) as file:
             schema, total = file.schema_arrow, file.metadata.num_rows
             if total == 0:
-                raise ValueError(f"{path} has columns, but no rows.")
+                raise ValueError(f"The table {path} has no rows.")
             columns = [name for name in schema.names if name != _INDEX]
             _check_names(columns, path)
             for name in columns:
                 if pa.types.is_nested(kind := schema.field(name).type):
-                    found = f"{path}, column {name!r} has the type {kind}"
-                    raise ValueError(f"{found}. Remove the column from the file.")
-            notes = (f"{path}: the index of pandas was left out",) * (_INDEX in schema.names)
+                    raise ValueError(f"{path}: remove the column {name!r}, which has type {kind}.")
+            has_index = _INDEX in schema.names
+            notes = (f"{path}: the index of pandas was left out",) if has_index else ()
             size, end = rows or total, 0
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
                 start, end = end, end + len(batch)
@@ -245,7 +220,7 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
 
 
 def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Yield tables with ``rows`` rows, because batches end with the row groups of the file."""
+    """Yield tables of ``rows`` rows, because batches end with the row groups of a file."""
     waiting = []
     for batch in batches:
         waiting.append(batch)

@@ -1,26 +1,23 @@
 """Tables of texts and numbers, and checks of their cells.
 
-Messages name the options of :class:`Reading` and of the encoder as keywords, such as ``missing=``.
+Messages name options as keywords, such as ``missing=``.
 """
 
 import codecs
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from creinn.data.features import Array
 from creinn.numerics import shorten_list
-
-Array = npt.NDArray[Any]
-Index = int | np.integer[Any]
 
 MARKS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-")
 """The default marks of missing values. Empty cells are always missing."""
-_INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # an integer in a column with missing values
+_INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # in a column with missing values
 _SWAP = str.maketrans(".,", ",.")
 
 
@@ -30,10 +27,10 @@ class Reading:
 
     missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto means MARKS
     separator: str = "auto"  # the character between cells; \t is a tab
-    decimal: str = "auto"  # the decimal mark
-    encoding: str = "auto"  # the name of the encoding in Python
+    decimal: str = "auto"
+    encoding: str = "auto"
     comment: str = ""  # the character that starts a comment
-    dayfirst: bool | None = None  # whether the day of 03/04/2021 is the third
+    dayfirst: bool | None = None  # whether 03/04/2021 is in April
 
     def __post_init__(self) -> None:
         if self.decimal not in ("auto", ".", ","):
@@ -41,31 +38,26 @@ class Reading:
         try:
             codecs.lookup("utf-8" if self.encoding == "auto" else self.encoding)
         except LookupError as error:
-            raise ValueError(f"encoding= must be a name of Python: {error}.") from error
+            raise ValueError(f"encoding= is not known to Python: {error}.") from error
 
     @property
     def marks(self) -> tuple[str, ...]:
         """The marks of missing values."""
-        return expand_marks(self.missing, MARKS)
+        return self.complete(".", MARKS).missing
 
-
-AUTO = Reading()
-
-
-def expand_marks(given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the given marks, with the known ones for ``auto``."""
-    return tuple(m for mark in given for m in (known if mark == "auto" else (mark,)))
+    def complete(self, decimal: str, marks: Sequence[str]) -> "Reading":
+        """Replace ``auto`` by a decimal mark and marks of missing values."""
+        decimal = decimal if self.decimal == "auto" else self.decimal
+        missing = [m for mark in self.missing for m in (marks if mark == "auto" else [mark])]
+        return replace(self, decimal=decimal, missing=tuple(missing))
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with named columns of numbers, or of texts and missing cells.
+    """A table with named columns of numbers, or of texts and missing cells."""
 
-    The index is the row number.
-    """
-
-    name: str  # the name of the file in messages
-    frame: pd.DataFrame
+    name: str  # of the file
+    frame: pd.DataFrame  # the index is the row number
     reading: Reading = Reading(separator=",")  # with the detected separator
     notes: tuple[str, ...] = ()  # what was detected or omitted by the reader
     share: float = 1.0  # the fraction of the file that has been read
@@ -74,7 +66,7 @@ class Table:
         return len(self.frame)
 
     def cells(self, column: str) -> pd.Series:
-        """Return the cells as texts or numbers. Missing cells are ``None`` or NaN."""
+        """Return the cells as texts or numbers, with ``None`` or NaN for missing cells."""
         self.check_column(column)
         cells, marks = self.frame[column], np.array(self.reading.marks, dtype=object)
         if is_numeric(cells):
@@ -86,34 +78,38 @@ class Table:
         """Count the cells with each mark; empty cells are counted as ``"empty"``."""
         cells = self.frame[column].astype(object)
         marks = cells[cells.isna() | cells.isin(self.reading.marks)]
-        return marks.where(marks.notna(), "empty").value_counts()
+        return marks.fillna("empty").value_counts()
 
     def texts(self, column: str) -> Array:
-        """Return the cells as texts, where 1.0 is ``"1"`` and a missing cell is ``None``."""
+        """Return the cells as texts, such as ``"1"`` for 1.0. Missing cells are ``None``."""
         codes, found = pd.factorize(self.cells(column))
         texts = [*(_INTEGER.sub(r"\1", str(text)) for text in found), None]
         return np.array(texts, dtype=object)[codes]
 
     def numbers(self, column: str) -> Array:
-        """Return the cells as numbers, where a missing cell is NaN."""
+        """Return the cells as numbers. Missing cells are NaN."""
         cells, decimal = self.cells(column), self.reading.decimal
         values = parse_numbers(cells, decimal)
         wrong = ~np.isfinite(values) & cells.notna().to_numpy()
         if wrong.any():
             texts, other = cells[wrong].astype(str), "." if decimal == "," else ","
+            count = f"{len(texts)} of {cells.count()} cells"
             raise ValueError(
                 f"{self.at(wrong.argmax(), column)}: {texts.iloc[0]!r} is not a finite number. "
-                f"{len(texts)} of {cells.count()} cells are not: "
-                f"{list_counts(texts.value_counts())}. Convert units, or pass decimal={other!r}, "
-                f"missing= with these texts, or categorical={column!r}."
+                f"{count} are not: {list_counts(texts.value_counts())}. Convert units, or pass "
+                f"decimal={other!r}, missing= or categorical={column!r}."
             )
         return values
 
-    def row(self, row: Index) -> str:
+    def row(self, row: Any) -> str:
         """Return the number of a row for messages. The first row is 1."""
         return f"row {self.frame.index[row] + 1}"
 
-    def at(self, row: Index, column: str) -> str:
+    def column(self, column: str) -> str:
+        """Return the name of a column for messages."""
+        return f"{self.name}, column {column!r}"
+
+    def at(self, row: Any, column: str) -> str:
         """Return the name of a cell for messages."""
         return f"{self.name} {self.row(row)}, column {column!r}"
 
@@ -133,7 +129,7 @@ def is_numeric(cells: pd.Series) -> bool:
 
 
 def as_cells(column: pd.Series) -> pd.Series:
-    """Return numbers unchanged, and other cells as texts without surrounding space, or NaN."""
+    """Return numbers unchanged, and other cells as stripped texts or NaN."""
     if is_numeric(column):
         return column
     texts = column.dropna().astype(str).str.strip().astype(object)
@@ -141,17 +137,12 @@ def as_cells(column: pd.Series) -> pd.Series:
 
 
 def parse_numbers(cells: Any, decimal: str = ".") -> Array:
-    """Convert texts to numbers, where other texts are NaN.
-
-    Example:
-        >>> parse_numbers(["1234,5", "12.34"], ",")
-        array([1234.5,    nan])
-    """
+    """Convert texts such as ``1234,5`` to numbers. Other texts become NaN."""
     if not (isinstance(cells, pd.Series) and is_numeric(cells)):
         cells = pd.Series(cells, dtype=object)
         cells = cells.str.translate(_SWAP) if decimal == "," else cells
         cells = pd.to_numeric(cells, errors="coerce")
-    return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    return cells.to_numpy(np.float64, na_value=np.nan)
 
 
 def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
@@ -168,20 +159,15 @@ def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
 
 
 def list_counts(counts: pd.Series) -> str:
-    """Return the texts in the index with their counts.
-
-    Example:
-        >>> list_counts(pd.Series(["a", "b", "a"]).value_counts())
-        "'a' (2), 'b' (1)"
-    """
+    """Return the texts of an index with their counts, such as ``'a' (2), 'b' (1)``."""
     return shorten_list([f"{text!r} ({count})" for text, count in counts.items()])
 
 
-def check_pair(tables: Tables) -> None:
+def check_pair(tables: Sequence[Table | None]) -> None:
     """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
     lower, upper = tables[0], tables[-1]
-    if len(lower) != len(upper):
-        raise ValueError(f"{lower.name} and {upper.name} have different numbers of rows.")
+    if lower is None or upper is None or len(lower) != len(upper):
+        raise ValueError("The lower and the upper bounds have different numbers of rows.")
     for column in lower.frame.columns.symmetric_difference(upper.frame.columns):
         upper.check_column(column)
         lower.check_column(column)
@@ -194,10 +180,10 @@ def check_cells(tables: Tables, column: str, is_number: bool = False) -> None:
         if is_number:
             low, high = lower.numbers(column), upper.numbers(column)
             is_wrong = (low > high) | (np.isnan(low) != np.isnan(high))
-            rule = "must not exceed the upper bound or be missing"
         else:
             low, high = lower.texts(column), upper.texts(column)
-            is_wrong, rule = low != high, "must be equal"
+            is_wrong = low != high
         for row in np.flatnonzero(is_wrong):
+            rule = "not exceed the upper bound" if is_number else "be equal"
             found = f"{lower.at(row, column)} is {low[row]}, but {high[row]} in {upper.name}"
-            raise ValueError(f"{found}. The cell {rule}.")
+            raise ValueError(f"{found}. The cells must {rule}, or both be missing.")

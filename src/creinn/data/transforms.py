@@ -27,7 +27,7 @@ def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor
     """
     shift, scale = _per_channel(mean, "mean", x), _per_channel(std, "std", x)
     if not bool((scale > 0).all()):
-        raise ValueError(f"std must be positive, but is {scale.flatten().tolist()}.")
+        raise ValueError(f"std must be positive, got {scale.flatten().tolist()}.")
     if isinstance(x, Interval):
         return x.map_monotone(lambda bound: (bound - shift) / scale, nonnegative=False)
     return (x - shift) / scale
@@ -35,9 +35,9 @@ def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor
 
 @dataclass(frozen=True)
 class RandomCropFlip:
-    """Random crop after zero padding, and random horizontal flip, for each image.
+    """Random crop after zero padding and random horizontal flip of each image.
 
-    Both bounds of an interval get the same crop. The padding is black before a normalization.
+    Both bounds of an interval get the same crop.
 
     Example:
         >>> images = torch.arange(4.0).reshape(1, 1, 2, 2)
@@ -50,11 +50,13 @@ class RandomCropFlip:
 
     def __post_init__(self) -> None:
         if self.padding < 0:
-            raise ValueError(f"padding must be at least 0, but is {self.padding}.")
+            raise ValueError(f"padding must be at least 0, got {self.padding}.")
 
     def __call__(self, x: Batch, generator: torch.Generator) -> Batch:
         """Transform images ``(N, channels, height, width)`` of any dtype."""
-        _check_shape(x)
+        if x.ndim != 4:
+            found = tuple(x.shape)
+            raise ValueError(f"Images must be (N, channels, height, width), got {found}.")
         n, _, height, width = x.shape
 
         def draw(high: int) -> Tensor:
@@ -66,8 +68,8 @@ class RandomCropFlip:
         columns = left + torch.arange(width, device=x.device)
         if self.flip:
             columns = torch.where(draw(2).bool(), columns.flip(1), columns)
-        places = rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]
-        index = places.reshape(n, 1, height * width)
+        index = rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]
+        index = index.reshape(n, 1, height * width)
 
         def crop(images: Tensor) -> Tensor:
             padded = pad(images, [self.padding] * 4).flatten(2)
@@ -81,7 +83,7 @@ class ChannelStats:
     """Exact mean and standard deviation of each channel of uint8 images in [0, 1]."""
 
     def __init__(self) -> None:
-        self._sums = torch.zeros(3, 1, dtype=torch.float64)  # of 1, x and x ** 2 by channel
+        self._sums = torch.zeros(3, 1, dtype=torch.float64)  # of the powers of x
 
     def add(self, x: Tensor | Interval) -> None:
         """Add images, or the centers of intervals."""
@@ -97,17 +99,11 @@ class ChannelStats:
         return (first / count / _LEVELS).tolist(), std.where(std > 1e-6, 1.0).tolist()
 
 
-def _check_shape(x: Tensor | Interval) -> None:
-    if x.ndim != 4:
-        found = tuple(x.shape)
-        raise ValueError(f"Images must have shape (N, channels, height, width), but have {found}.")
-
-
 def _per_channel(value: PerChannel, name: str, x: Tensor | Interval) -> Tensor:
     tensor = torch.as_tensor(value, dtype=x.dtype, device=x.device)
     if tensor.ndim == 0:
         return tensor
     if tensor.ndim != 1 or x.ndim < 2 or len(tensor) != x.shape[1]:
         found = f"{tuple(tensor.shape)} for {tuple(x.shape)}"
-        raise ValueError(f"{name} must be one number or one per channel; got {found}.")
+        raise ValueError(f"{name} must be one number or one per channel, got {found}.")
     return tensor.reshape(-1, *[1] * (x.ndim - 2))
