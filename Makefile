@@ -13,7 +13,7 @@ demo: $(STAMP)
 	$(BIN)/creinn demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 # Tests of the mathematics only, less than a minute on two cores.
 quick: $(STAMP)

@@ -153,6 +153,10 @@ class CredalClassifier(Classifier):
         self.check_fitted()
         return cast(CredalSet, super()._forward_fast(x))
 
+    def _explain(self, x: Inputs, error: Exception) -> None:
+        self.check_fitted()
+        super()._explain(x, error)
+
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
         prediction: Any = super()._predict_batch(batch, missing, first)
         conformal, abstention = self.current_calibration()
