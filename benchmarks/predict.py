@@ -1,8 +1,7 @@
 """Compare ``model.predict`` with the compiled form, the plain model and the ordinary network.
 
-The script prints milliseconds per call, their ratios to the compiled form, the time of the first
-calls, and the memory
-of the cache. It writes the numbers as JSON.
+The script prints milliseconds per call, their ratios to the compiled form and to the ordinary
+network, the time of the first calls, and the memory of the cache. It writes the numbers as JSON.
 
     python -m benchmarks.predict [--cells resnet50-imagenet:1 resnet18-imagenet:32 ...]
                                  [--rounds 20] [--seconds 60] [--threads 2] [--small] [--out FILE]
@@ -37,6 +36,9 @@ CELLS = (
 )
 
 
+ORDINARY = "ordinary network, predict"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = cell_parser(
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         | {
             "to compiled": found["to_compiled"]["median"],
-            "by processor": found["to_compiled"]["processor"],
+            "to ordinary": found["to_ordinary"]["median"],
+            "by processor": found["to_ordinary"]["processor"],
         }
         for row in rows
         for name, found in row["calls"].items()
@@ -83,6 +86,7 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     plain: Any = Contenders(architecture).model("creinn")
     plain.uses_compile_cache = False
     ordinary, compiled = contenders.model("snn"), contenders.model("creinn-compiled")
+    distant = contenders.model("creinn-d")
     plain.predict(x)  # asks the network once what it gives
     seconds = {
         "plain call": seconds_of(lambda: plain.predict(x))[0],
@@ -92,7 +96,8 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     form = compile_cache._ENTRIES[model].compiled
     found = interleaved(
         {
-            "ordinary network, predict": lambda: ordinary.predict(x),
+            ORDINARY: lambda: ordinary.predict(x),
+            "CreINN-D, predict": lambda: distant.predict(x),
             "plain, predict": lambda: plain.predict(x),
             "predict": lambda: model.predict(x),
             "compiled, predict": lambda: compiled.predict(x),
@@ -103,7 +108,9 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     )
     reference = found["compiled, predict"]
     calls = {
-        name: {**vars(timing), "to_compiled": ratios(timing, reference)}
+        name: vars(timing)
+        | {"to_compiled": ratios(timing, reference)}
+        | {"to_ordinary": ratios(timing, found[ORDINARY])}
         for name, timing in found.items()
     }
     megabytes = {"weights MB": _megabytes(model), "kept MB": _megabytes(form)}

@@ -16,7 +16,7 @@ import creinn
 from creinn import CredalSet, CreINN, models
 from creinn.credal.probability import interval_softmax
 
-NUM_CELLS, ROUNDS = 8, 7
+NUM_CELLS, ROUNDS = 9, 7
 
 
 def cells() -> dict:
@@ -25,6 +25,7 @@ def cells() -> dict:
     torch.set_num_threads(1)
     images, rows = torch.rand(64, 3, 32, 32), torch.randn(1000, 20)
     native = creinn.compile(CreINN(models.resnet18(10)).eval(), images[:32])
+    deep = creinn.compile(CreINN(models.resnet50(10)).eval(), images[:8])
     mlp, trained = CreINN(models.mlp(20, 3, hidden=(64, 64))).eval(), CreINN(models.resnet8(10))
     optimizer = torch.optim.Adam(trained.parameters())
 
@@ -35,6 +36,7 @@ def cells() -> dict:
 
     found = {
         "native ResNet-18, 32 rows": (lambda: native.predict(images[:32]), 1),
+        "native ResNet-50, 8 rows": (lambda: deep.predict(images[:8]), 1),
         "predict of an MLP, 1 row": (lambda: mlp.predict(rows[:1]), 150),
         "predict of an MLP, 1000 rows": (lambda: mlp.predict(rows), 60),
         "training step of ResNet-8, 64 rows": (step, 2),
