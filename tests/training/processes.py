@@ -1,4 +1,4 @@
-"""Training processes that are killed, interrupted, or run out of disk; ``test_processes.py`` runs it.
+"""Training processes that are killed, interrupted, or run out of disk; ``test_loop_processes.py`` runs it.
 
 ``python processes.py DIRECTORY`` prints the results as JSON. Torch is imported once for all
 scenarios; each run is a process that is forked before torch computes anything.

@@ -1,4 +1,4 @@
-"""Training the radii alone: centres stay bit for bit, and everything else of a run works as ever."""
+"""Training of the radii only: centers do not change, and checkpoints, history and errors work."""
 
 import copy
 
