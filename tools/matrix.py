@@ -31,10 +31,10 @@ TESTS = (
     "tests/classifier/test_creinn.py",
     "tests/sklearn/test_estimator.py",
     "tests/cli/test_predict.py",
-    "tests/data/test_parquet.py",
+    "tests/data/test_reading_parquet.py",
     "tests/data/test_images.py",
     "tests/report/test_page.py",
-    "tests/graph/test_export.py::test_onnxruntime_gives_what_torch_gives",
+    "tests/graph/test_export.py::test_onnxruntime",
 )
 NAMED = (
     *(
