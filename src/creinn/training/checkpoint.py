@@ -1,4 +1,4 @@
-"""Checkpoints to resume a training run.
+"""Checkpoints of training runs, which can be resumed from them.
 
 A checkpoint is a safetensors file of the model, the optimizer and the history. A run can be resumed
 only if the fingerprint of its model, settings and data is the same.
@@ -23,6 +23,7 @@ from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Rows
 from creinn.training.history import Row, best_index
+from creinn.training.step import TrainStep
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
 FORMAT = 1
@@ -63,27 +64,28 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if header.get("what") != _KIND:
         raise ValueError(f"{path} holds a {header.get('what')}, not a {_KIND}.")
     if (found := header["format"]) != FORMAT:
-        raise ValueError(f"{path} has format {found}, but this version of creinn reads {FORMAT}.")
+        raise ValueError(f"{path} has format {found}, but creinn needs format {FORMAT}.")
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
     for key, value in tensors.items():
         part, name = key.split("/", 1)
         parts[part][name] = value
-    rows = tuple(header["rows"])
-    return Checkpoint(*parts.values(), header["scaler"], rows, header["fingerprint"])
+    return Checkpoint(
+        weights=parts["model"],
+        optimizer=parts["optimizer"],
+        scaler=header["scaler"],
+        rows=tuple(header["rows"]),
+        fingerprint=header["fingerprint"],
+    )
 
 
 class Checkpoints:
     """The last and the best state of a run, in memory and in ``config.directory``."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler,
-        data: Data,
+        self, config: TrainConfig, model: torch.nn.Module, step: TrainStep, data: Data
     ) -> None:
-        self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
+        self._config, self._model = config, model
+        self._optimizer, self._scaler = step.optimizer, step.scaler
         self._folder = None if config.directory is None else Path(config.directory)
         has_reader = self._folder is not None or world_size() > 1
         self._fingerprint = fingerprint(model, config, data) if has_reader else {}
@@ -206,17 +208,17 @@ def check_fingerprint(found: Fingerprint, expected: Fingerprint, path: Path) -> 
             continue
         if name in ("architecture", "weights"):
             line = next(line for line in ndiff(before, now) if line[0] in "-+")
-            where = "only in the checkpoint" if line[0] == "-" else "not in the checkpoint"
-            difference = f"belongs to another {name}: {line[2:].strip()!r} is {where}"
+            where = "only" if line[0] == "-" else "not"
+            difference = f"has another {name}: {line[2:].strip()!r} is {where} in the checkpoint"
         else:
             is_total = name == "batch_size" and max(old, new) > 1
             note = " in all processes together" if is_total else ""
             difference = f"was written with {name}={before}, but now {name}={now}{note}"
         raise ValueError(f"{path} {difference}. Use another directory, or remove the checkpoint.")
     if old != new:
-        found = f"{path} was written by {old} processes; now there are {new}"
+        change = f"{path} was written by {old} processes; now there are {new}"
         effect = "Without batch norm, the result is the same up to rounding"
-        warnings.warn(f"{found}. {effect}.", stacklevel=2)
+        warnings.warn(f"{change}. {effect}.", stacklevel=2)
 
 
 def _text(value: Any) -> str:

@@ -21,14 +21,14 @@ class TrainConfig:
         batch_size: Rows per step and process; by default 64 to 256 (see :meth:`for_rows`). A last
             batch of one row joins the previous one, because batch norm needs two rows.
         learning_rate: Initial learning rate of Adam. ``None`` suits small networks on tables: it is
-            0.002 for 64 rows per batch, and grows with the square root of this number.
-        train: ``"all"`` parameters, or ``"radii"``: the radii of the weights and biases, and the
-            scale and shift of the radius in the batch norms.
-        milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
-        gamma: See ``milestones``.
+            0.002 for 64 rows per batch, and grows with the square root.
+        train: ``"all"`` parameters, or ``"radii"``: those of weights and biases, and the radius
+            scale and shift of batch norms.
+        milestones: Numbers of finished epochs after which the learning rate changes.
+        gamma: Factor of the learning rate at each milestone.
         seed: Seed of all random numbers, except for the initial weights.
         class_weight: Weight of each class in the loss. ``"balanced"`` is inversely proportional to
-            the number of rows in each class.
+            the class frequencies.
         device: Torch device. ``"auto"`` is a GPU if one is available.
         mixed_precision: Use autocast, with bfloat16 on a CPU or float16 on a GPU.
         deterministic: Use deterministic algorithms only. CUDA also needs the environment variable
@@ -43,7 +43,7 @@ class TrainConfig:
 
     Raises:
         ValueError: If a value is out of range.
-        TypeError: If a value has the wrong type, or a name is unknown.
+        TypeError: If a type is wrong or a name is unknown.
 
     Example:
         >>> TrainConfig(epochs=150, milestones=(80, 120)).learning_rate_at(80)

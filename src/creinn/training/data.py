@@ -36,6 +36,8 @@ from creinn.interval import Interval
 from creinn.numerics import first_index
 
 Augment = Callable[[Any, torch.Generator], Any]
+Pair = tuple[Inputs, Tensor]
+Triple = tuple[Tensor, Inputs, Tensor]  # row indices, inputs and targets
 _CHUNK_BYTES = 2**25  # size of rows that are copied together
 _EVALUATION_ROWS = 1024  # in a batch of a table
 
@@ -46,7 +48,7 @@ class Batch(NamedTuple):
     rows: Tensor  # indices of the rows
     x: Inputs
     y: Tensor  # classes (N,) or label distributions (N, K)
-    weight: Tensor | None  # weights in the loss: (N, 1) of rows or (K,) of classes
+    weight: Tensor | None  # in the loss; shape (N, 1) for rows or (K,) for classes
 
 
 class Rows:
@@ -56,17 +58,16 @@ class Rows:
     others when they are read.
 
     Raises:
-        TypeError: If the type of the data or of the targets is not supported.
-        ValueError: If the data are empty or not finite, lengths differ, or a target or a weight is
-            not valid.
+        TypeError: If the type of the data or targets is not supported.
+        ValueError: If a value or a length is not valid.
     """
 
     def __init__(
         self, data: Any, num_classes: int, like: Tensor, name: str, workers: int = 0
     ) -> None:
         self._num_classes, self._like, self._name, self._workers = num_classes, like, name, workers
-        self._pair: tuple[Inputs, Tensor] | None = None  # tensors or memory maps
-        self.in_memory: tuple[Inputs, Tensor] | None = None
+        self._pair: Pair | None = None  # tensors or memory maps
+        self.in_memory: Pair | None = None
         self.row_weights: Tensor | None = None
         self.class_weights: Tensor | None = None
         if isinstance(data, Dataset):
@@ -75,25 +76,24 @@ class Rows:
             data = data.tensors
         self._is_stream = isinstance(data, DataLoader | IterableDataset)
         sampler = getattr(data, "sampler", None)
-        self._is_split = isinstance(sampler, DistributedSampler)  # it returns rows of this rank
+        self._has_own_rows = isinstance(sampler, DistributedSampler)
         is_dataset = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        is_array = isinstance(data, Tensor | Interval | tuple | list)
         if isinstance(data, tuple | list) and len(data) in (2, 3):
             data = self._read_pair(*data)
-        elif isinstance(data, Tensor | Interval | tuple | list) or not (
-            self._is_stream or is_dataset
-        ):
-            expected = "a pair (inputs, targets), a Dataset of such pairs, or a DataLoader"
+        elif is_array or not (self._is_stream or is_dataset):
+            expected = "a pair (inputs, targets), a Dataset or a DataLoader"
             raise TypeError(f"{name} must be {expected}, got {type(data).__name__}.")
         if not self._is_stream and len(data) == 0:
             raise ValueError(f"{name} is empty.")
         self._data = data
 
     def count(self) -> int | None:
-        """Return the number of rows; ``None`` for a stream."""
+        """Return the number of rows, ``None`` of a stream."""
         return None if self._is_stream else len(self._data)
 
     def steps(self, batch_size: int) -> int | None:
-        """Return the number of batches per epoch; ``None`` if a stream has no length."""
+        """Return the number of batches per epoch, if it is known."""
         rows = self.count()
         if rows is not None:
             return len(shuffled_batches(rows, batch_size, seed=0))
@@ -119,11 +119,11 @@ class Rows:
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """Yield the rows of this process in the order of the data."""
         if self._is_stream:
-            first, step = (0, 1) if self._is_split else (rank(), world_size())
+            first, step = (0, 1) if self._has_own_rows else (rank(), world_size())
             stream = islice(self._read_stream(batch_size), first, None, step)
-            batches = map(self._checked, stream)
+            batches: Iterable[Batch] = map(self._checked, stream)
         else:
-            rows = own_share(torch.arange(len(self._data)))
+            rows = own_share(len(self._data))
             batches = self._read(rows.split(batch_size) if len(rows) else ())
         for batch in batches:
             if self.in_memory is None:
@@ -131,26 +131,23 @@ class Rows:
             yield batch
 
     def evaluation_batch_size(self, batch_size: int) -> int:
-        """Return the batch size for evaluation, which is larger for tables."""
+        """Return a batch size that is larger for tables."""
         inputs = None if self.in_memory is None else self.in_memory[0]
         is_table = isinstance(inputs, Tensor | Interval) and inputs.ndim == 2
         return max(batch_size, _EVALUATION_ROWS) if is_table else batch_size
 
-    def labelled(self, batch_size: int) -> Iterable[tuple[Inputs, Tensor]]:
-        """Return the inputs and targets of each batch in order; reiterable if not in memory."""
+    def labelled(self, batch_size: int) -> Iterable[Pair]:
+        """Return the pairs of batches in order; reiterable if not in memory."""
         pairs = ReiterableStream(lambda: ((b.x, b.y) for b in self.in_order(batch_size)))
         return pairs if self.in_memory is None else iter(pairs)
 
     def shuffled(
         self, batch_size: int, seed: int, augment: Augment | None = None
     ) -> Iterator[Batch]:
-        """Yield the batches in random order, or in the order of the stream.
-
-        The seed determines the order and the augmentation, which differs between the processes.
-        """
+        """Yield the batches in a random order and with an augmentation that depend on the seed."""
         if self._is_stream:
             stream = self._read_stream(batch_size * world_size())
-            batches = map(self._checked, map(self._own_rows, stream))
+            batches: Iterable[Batch] = map(self._checked, map(self._own_rows, stream))
         else:
             batches = self._read(shuffled_batches(len(self._data), batch_size, seed))
         if augment is None:
@@ -163,9 +160,9 @@ class Rows:
     def digest(self) -> str:
         """Return a description of the data, with a checksum if they are in memory."""
         if self._is_stream:
-            length, kind = self._stream_length(1), type(getattr(self._data, "dataset", self._data))
+            length, dataset = self._stream_length(1), getattr(self._data, "dataset", self._data)
             size = "" if length is None else f" of length {length}"
-            return f"a stream of a {kind.__name__}{size}"
+            return f"a stream of a {type(dataset).__name__}{size}"
         if self.in_memory is None:
             data = self._data if self._pair is None else self._pair[0]
             own = f", {data.digest()}" if hasattr(data, "digest") else ""
@@ -178,7 +175,7 @@ class Rows:
         return f"{len(self._data)} rows, {describe(self.in_memory[0])}, checksum {code:08x}"
 
     def _read_pair(self, inputs: Any, targets: Any, weights: Any = None) -> Tensor:
-        """Check and store inputs, targets and weights, and return the targets."""
+        """Store the checked data, and return the targets."""
         inputs = as_rows(inputs) if is_mapped(inputs) else self._check_inputs(inputs)
         targets = as_targets(targets, self._num_classes, self._name)
         self._pair = inputs, targets
@@ -190,7 +187,6 @@ class Rows:
         return targets
 
     def _read(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """Yield the batches of rows in ``order``."""
         if self.in_memory is not None:
             return self._read_memory(self.in_memory, order)
         if self._pair is not None:
@@ -202,8 +198,8 @@ class Rows:
             pairs = map(self._as_pair, DataLoader(self._data, **options))
         return (self._checked((i, *pair)) for i, pair in zip(order, pairs, strict=True))
 
-    def _read_memory(self, pair: tuple[Inputs, Tensor], order: Sequence[Tensor]) -> Iterator[Batch]:
-        """Yield the batches as views of larger copies, which are faster than small copies."""
+    def _read_memory(self, pair: Pair, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """Yield batches as views of larger copies, which is faster."""
         row_bytes = sum(leaf[:1].nbytes for leaf in pytree.tree_leaves(pair))
         largest = row_bytes * max(map(len, order), default=1)
         step = max(1, _CHUNK_BYTES // max(1, largest))
@@ -213,12 +209,12 @@ class Rows:
             _, x, y, weight = self._place(together, *take(pair, together))
             for index in indices:
                 own = slice(first, first + len(index))
-                is_per_row = weight is not None and self.row_weights is not None
-                yield Batch(index, take(x, own), y[own], weight[own] if is_per_row else weight)
+                part = weight if self.row_weights is None or weight is None else weight[own]
+                yield Batch(index, take(x, own), y[own], part)
                 first += len(index)
 
-    def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """Yield the row indices, inputs and targets of each batch; a short last batch is joined."""
+    def _read_stream(self, batch_size: int) -> Iterator[Triple]:
+        """Yield the batches; a short last batch joins the previous one."""
         first, waiting = 0, None
         for batch in map(self._as_pair, self._loader(batch_size)):
             if waiting is not None and len(batch[1]) < max(2, world_size()):
@@ -232,17 +228,17 @@ class Rows:
             raise ValueError(f"{self._name} is empty. A stream must restart in each epoch.")
         yield torch.arange(first, first + len(waiting[1])), *waiting
 
-    def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
-        """Return the rows of a batch that are used by this process."""
-        if world_size() == 1 or self._is_split:
+    def _own_rows(self, batch: Triple) -> Triple:
+        """Return the rows of a batch for this process."""
+        if world_size() == 1 or self._has_own_rows:
             return batch
         index, x, y = batch
         if (rows := len(index)) < world_size():
             raise ValueError(f"{self._name} gave {rows} rows for {world_size()} processes.")
-        own = own_share(torch.arange(rows))
+        own = own_share(rows)
         return index[own], take(as_inputs(x), own), y[own]
 
-    def _checked(self, batch: tuple[Tensor, Inputs, Tensor]) -> Batch:
+    def _checked(self, batch: Triple) -> Batch:
         """Check rows that are not in memory, and move them to the device."""
         index, x, y = batch
         return self._place(index, as_inputs(x), as_targets(y, self._num_classes, self._name))
@@ -265,7 +261,7 @@ class Rows:
             return self._data
         return DataLoader(self._data, batch_size, num_workers=self._workers)
 
-    def _as_pair(self, batch: Any) -> tuple[Inputs, Tensor]:
+    def _as_pair(self, batch: Any) -> Pair:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TypeError(f"The items of {self._name} must be pairs (input, target).")
         return batch[0], torch.as_tensor(batch[1])
@@ -281,8 +277,8 @@ class Rows:
         return inputs
 
     def _check_finite(self, inputs: Inputs, first: int = 0) -> None:
-        if where := find_not_finite(inputs, f"the inputs of {self._name}", first):
-            raise ValueError(f"{where}. Impute, clip or drop such values first.")
+        if found := find_not_finite(inputs, f"the inputs of {self._name}", first):
+            raise ValueError(f"{found}. Impute, clip or drop such values.")
 
     def _check_weights(self, weights: Any, rows: int) -> Tensor:
         weights = torch.as_tensor(weights).to(self._like.dtype)
@@ -318,6 +314,6 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
     return batches
 
 
-def own_share(rows: Tensor) -> Tensor:
-    """Return the row indices of this process, up to one more than of another process."""
-    return rows.tensor_split(world_size())[rank()]
+def own_share(count: int) -> Tensor:
+    """Return the row indices of this process."""
+    return torch.arange(count).tensor_split(world_size())[rank()]

@@ -47,19 +47,21 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """Summary of the problems that were found."""
-        vacuous = "in eval mode such rows get the vacuous set"
-        problems = {
-            "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
-            f"NaN or infinite bounds, first in {{}}: {vacuous}.": [
-                x.path for x in self.layers if x.nonfinite
-            ][:1],
-            "Dead radii: no radius gets a gradient in {}.": [
-                x.path for x in self.layers if x.no_gradient == 1
-            ],
-            "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
-        }
-        found = [text.format(", ".join(paths)) for text, paths in problems.items() if paths]
+        """A summary of the problems in the layers."""
+        inverted = [layer.path for layer in self.layers if layer.inverted]
+        nonfinite = [layer.path for layer in self.layers if layer.nonfinite]
+        dead = [layer.path for layer in self.layers if layer.no_gradient == 1]
+        zero = [layer.path for layer in self.layers if layer.zero_radii == 1]
+        found: list[str] = []
+        if inverted:
+            found.append(f"Inverted bounds in {', '.join(inverted)}.")
+        if nonfinite:
+            effect = "in eval mode such rows get the vacuous set"
+            found.append(f"NaN or infinite bounds, first in {nonfinite[0]}: {effect}.")
+        if dead:
+            found.append(f"Dead radii: no radius gets a gradient in {', '.join(dead)}.")
+        if zero:
+            found.append(f"Every radius is zero in {', '.join(zero)}.")
         if self.prediction_width < 1e-6:
             found.append("The predicted intervals are no wider than rounding.")
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."
@@ -166,22 +168,22 @@ def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str
     """Return the message of the error that is raised in training."""
     where = f"epoch {epoch}, step {step}" + ("" if steps is None else f" of {steps}")
     return (
-        f"The loss or its gradient is NaN or infinite at {where}. {cause} The weights are those "
-        "before this step. Try a smaller learning rate or smaller radii."
+        f"The loss or its gradient is not finite at {where}. {cause} The weights are those before "
+        "this step. Try a smaller learning rate or smaller radii."
     )
 
 
 def explain_failure(
     model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch
 ) -> str:
-    """Repeat a failed step, and describe the first value that is not finite."""
+    """Repeat a failed step, and name the first value that is not finite."""
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
         row = int(batch.rows[first])
-        return f"Input row {row} of the training data is not finite, maybe after augmentation."
+        return f"Input row {row} is not finite, maybe after augmentation."
     for name, parameter in model.named_parameters():
         if not is_finite(parameter):
-            return f"The parameter {name} was not finite before this step."
+            return f"The parameter {name} was not finite before."
     with recording(layers_of(model)) as calls:
         _, loss = forward(batch)
     for path, call in calls_with_paths(model, calls):
@@ -197,4 +199,4 @@ def explain_failure(
     bad = [name for name, g in zip(parameters, gradients, strict=True) if not is_finite(g)]
     if bad:
         return f"The loss is finite, but the gradient of {bad[-1]} is not."
-    return "The loss and its gradient overflow when they are summed."
+    return "The sum of the losses or gradients overflows."

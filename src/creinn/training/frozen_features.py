@@ -1,7 +1,7 @@
 """Training of the head of a frozen network on features that are computed once.
 
-An :class:`Extractor` computes the features, on which a classifier with a :class:`FeatureHead` is
-trained. Then :func:`attach_network` replaces the stored features by the network.
+An :class:`Extractor` computes the features. A classifier with a :class:`FeatureHead` is trained on
+them, and :func:`attach_network` replaces the stored features by the network.
 """
 
 import copy
@@ -75,7 +75,7 @@ class FeatureHead(Network):
 
     @property
     def feature_layers(self) -> tuple[str, ...]:
-        """Layers that return the stored features."""
+        """The layers with the stored features."""
         return *(f"parts.{index}" for index in range(len(self.parts))), HEAD
 
     def features(self, x: Any) -> Any:
@@ -94,8 +94,8 @@ def attach_network(model: Any, extractor: Extractor) -> None:
         member.network, member.is_checked = network, False
         if getattr(member, "distance_radius", None) is not None:
             member.feature_layers = extractor.layers
-    for part in model.modules():
-        if isinstance(part, CredalClassifier):
-            for mark in (getattr(part, "distance_fitted_on", None), part.calibration.fitted_on):
-                if isinstance(mark, FittedOn) and mark.parts:
-                    mark.parts = part.part_hashes()
+    classifiers = (part for part in model.modules() if isinstance(part, CredalClassifier))
+    for part in classifiers:
+        for mark in (getattr(part, "distance_fitted_on", None), part.calibration.fitted_on):
+            if isinstance(mark, FittedOn) and mark.parts:
+                mark.parts = part.part_hashes()

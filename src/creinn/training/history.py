@@ -50,7 +50,7 @@ class History:
 
 
 def best_index(rows: Sequence[Row]) -> int | None:
-    """Return the index of the first row with the lowest validation loss, if there is one."""
+    """Return the index of the first row with the lowest validation loss."""
     losses = {i: loss for i, row in enumerate(rows) if (loss := row["val_loss"]) is not None}
     return min(losses, key=losses.__getitem__, default=None)
 
@@ -62,7 +62,7 @@ def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
 
 
 class EpochSums:
-    """Sums of loss, accuracy and mean width over the batches of an epoch, on the device."""
+    """Sums of loss, accuracy and mean width over an epoch, on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._dtype = torch.float32 if device.type == "mps" else torch.float64
@@ -105,7 +105,7 @@ class EpochSums:
 
 
 def _labels(prediction: Tensor) -> Tensor:
-    """Return the predicted classes of logits ``(N, K)`` or ``(N, 1)``, or of labels ``(N,)``."""
+    """Return the classes of logits ``(N, K)`` or ``(N, 1)``, or labels ``(N,)``."""
     if prediction.ndim == 1:
         return prediction
     return prediction[:, 0] > 0 if prediction.shape[1] == 1 else prediction.argmax(1)

@@ -50,39 +50,36 @@ def fit(
     config: TrainConfig | None = None,
     augment: Augment | None = None,
 ) -> History:
-    """Train ``model`` in place; it ends in eval mode on the device of the configuration.
+    """Train ``model`` in place; it ends in eval mode on the device of the settings.
 
-    If ``config.directory`` is set, a run that was killed or interrupted by Ctrl-C is resumed by a
-    call with the same arguments, or with more epochs. The final weights are the same as without the
-    interruption, bit for bit if the machine, the version of torch, the number of threads and the
-    order of the data are the same.
+    With ``config.directory``, the same call, or one with more epochs, resumes a run that was killed
+    or interrupted by Ctrl-C. The final weights are the same as without the interruption, bit for
+    bit with the same machine, version of torch, number of threads and order of the data.
 
     In a process group, for example of torchrun, call ``fit`` with the same arguments in each
-    process (see :doc:`/scale`). Each process uses ``config.batch_size`` rows per step. The process
-    with rank 0 writes the files and shows the progress.
+    process; see :doc:`/scale`.
 
     Args:
-        model: A classifier with a loss, such as :class:`creinn.CreINN`.
+        model: Classifier with a loss, such as :class:`creinn.CreINN`.
         train_data: A pair ``(inputs, targets)`` of tensors or memory maps, a triple with positive
-            weights ``(N,)`` of the rows, a :class:`creinn.data.Dataset`, a torch ``Dataset`` of
-            pairs, or a DataLoader, whose batches are not changed. Inputs can also be an
-            :class:`creinn.Interval`, or a dict or tuple of tensors for an ordinary network. Targets
-            are classes ``(N,)`` or label distributions ``(N, K)``.
+            row weights ``(N,)``, a :class:`creinn.data.Dataset`, a torch ``Dataset`` of pairs, or a
+            DataLoader. Inputs can also be a :class:`creinn.Interval`, or a dict or tuple of tensors
+            for an ordinary network. Targets are classes ``(N,)`` or distributions ``(N, K)``.
         val_data: Validation data of the same kinds, for the history, ``patience`` and ``keep``.
-        config: Settings; the default is ``TrainConfig()``.
-        augment: A function ``augment(x, generator)`` that returns a changed batch of inputs, with
-            all random numbers sampled from ``generator``.
+        config: Settings; by default ``TrainConfig()``.
+        augment: Function ``augment(x, generator)`` that changes a batch of inputs, with random
+            numbers of ``generator`` only.
 
     Returns:
-        The history. If the training is interrupted by Ctrl-C, ``interrupted`` is True and the model
-        has the weights of the last step.
+        The history. After a Ctrl-C, ``interrupted`` is True and the model has the weights of the
+        last step.
 
     Raises:
         TypeError: If the model has no loss, or the type of the data is not supported.
-        ValueError: If the data or the settings are not valid for the model, or if the directory
-            contains the checkpoints of a different run.
+        ValueError: If the data or settings are not valid for the model, or the directory contains
+            another run.
         FloatingPointError: If the loss or its gradient is not finite. The message names the layer.
-        OSError: If a checkpoint cannot be written. The previous checkpoint is not changed.
+        OSError: If a checkpoint cannot be written; the previous one is not changed.
         ConnectionError: If the connection to another process is lost.
     """
     run = _Run(model, train_data, val_data, config or TrainConfig(), augment)
@@ -99,8 +96,7 @@ def fit_members(
 ) -> tuple[list[AnyClassifier], list[History]]:
     """Train the members of an ensemble, each with its own seed and directory.
 
-    The function ``build`` returns an untrained classifier. Training stops at a Ctrl-C, with fewer
-    than ``count`` members.
+    ``build`` returns an untrained classifier. After a Ctrl-C there are fewer than ``count`` members.
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
@@ -119,12 +115,7 @@ def fit_members(
 
 
 class _Run:
-    """Training of one model, with its data and settings."""
-
-    step: TrainStep
-    checkpoints: Checkpoints
-    timer: SyncTimer
-    progress: Progress
+    """A training run."""
 
     def __init__(
         self,
@@ -139,21 +130,21 @@ class _Run:
         self.device = choose_device(config.device)
         like = next(p for p in model.to(self.device).parameters() if p.is_floating_point())
         read = partial(Rows, num_classes=model.num_classes, like=like, workers=config.workers)
-        self.train_rows = read(train_data, name="train_data")
+        self.train_rows = train = read(train_data, name="train_data")
         self.val_rows = None if val_data is None else read(val_data, name="val_data")
-        self.config = config = config.for_rows(self.train_rows.count())
+        self.config = config = config.for_rows(train.count())
         self.batch_size: int = config.batch_size or 1
         self.total_batch_size = self.batch_size * world_size()
-        _check_settings(model, self.train_rows, self.val_rows, self.batch_size, config)
+        _check_settings(model, train, self.val_rows, self.batch_size, config)
         if config.class_weight is not None:
-            weights = _class_weights(config.class_weight, model.num_classes, self.train_rows)
-            for rows in filter(None, (self.train_rows, self.val_rows)):
-                rows.class_weights = weights.to(like)
-        self.steps = self.train_rows.steps(self.batch_size)  # None if the number is not known
+            weights = _class_weights(config.class_weight, model.num_classes, train).to(like)
+            for rows in filter(None, (train, self.val_rows)):
+                rows.class_weights = weights
+        self.steps = train.steps(self.batch_size)  # None if not known
         self.forward = Forward(model, config, self.device)
 
     def train(self, progress: Progress) -> History:
-        """Train the model for the remaining epochs."""
+        """Train for the remaining epochs."""
         model, config, interrupted = self.model, self.config, False
         with (
             train_only(model, config.train),
@@ -186,25 +177,28 @@ class _Run:
         return History(tuple(rows), interrupted)
 
     def _prepare(self) -> None:
-        """Prepare the model, the optimizer and the checkpoints."""
         model, config = self.model, self.config
         self._seed(0)
         with single_process():  # every process reads all data
             batches = self.train_rows.labelled(self.total_batch_size)
             model.before_training(batches, config.epochs)
         set_train_mode(model, config.train)
-        self.step = step = TrainStep(self.forward, config, self.device)
+        self.step = TrainStep(self.forward, config, self.device)
         data = self.train_rows, self.val_rows, self.augment
-        self.checkpoints = Checkpoints(config, model, step.optimizer, step.scaler, data)
+        self.checkpoints = Checkpoints(config, model, self.step, data)
 
     def _seed(self, epoch: int, rank: int = 0) -> int:
-        """Seed all generators for an epoch, and return the seed."""
+        """Seed torch, NumPy and Python for an epoch, and return the seed."""
         seed = derived_seed(self.config.seed, epoch, rank)
-        seed_everything(seed, self.device)
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # faster than for all devices
+        else:
+            torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002  (for transforms that use NumPy)
         return seed
 
     def _train_epoch(self, epoch: int) -> Row:
-        """Train on each batch, and return the metrics."""
         self.progress.start_epoch(epoch)
         sums = EpochSums(self.device)
         for step, batch in enumerate(self._epoch_batches(epoch), 1):
@@ -234,10 +228,9 @@ class _Run:
             yield batch
 
     def _validate(self) -> Row:
-        """Return the validation metrics."""
         if self.val_rows is None:
             return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-        broadcast_state(self.model)  # the statistics of batch norm
+        broadcast_state(self.model)  # statistics of batch norm
         sums = EpochSums(self.device)
         size = self.val_rows.evaluation_batch_size(self.batch_size)
         with evaluating(self.model), torch.no_grad():
@@ -246,15 +239,15 @@ class _Run:
         return sums.means("val_")
 
     def _finish(self, interrupted: bool) -> None:
-        """Copy the weights of rank 0 to all processes, and call ``after_training``."""
+        """Fit what depends on the weights, after copying those of rank 0."""
         broadcast_state(self.model)
         self.model.eval()
         if interrupted:
             return
         self._seed(self.config.epochs + 1)
-        data = filter(None, (self.train_rows, self.val_rows))
-        sizes = ((rows, rows.evaluation_batch_size(self.batch_size)) for rows in data)
-        self.model.after_training(*(rows.labelled(size) for rows, size in sizes))
+        data = [rows for rows in (self.train_rows, self.val_rows) if rows is not None]
+        sizes = [rows.evaluation_batch_size(self.batch_size) for rows in data]
+        self.model.after_training(*map(Rows.labelled, data, sizes))
         broadcast_state(self.model)
 
     def _raise_failure(self, epoch: int, steps: int) -> NoReturn:
@@ -285,7 +278,7 @@ def _check_model(model: Any) -> None:
     if type(model).loss is Classifier.loss:
         raise TypeError(f"{name} has no loss. Fit its members one by one.")
     if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("No parameter of the model requires a gradient.")
+        raise ValueError("The model has no parameters that require a gradient.")
 
 
 def _check_settings(
@@ -295,19 +288,18 @@ def _check_settings(
         name = "keep='best'" if config.patience is None else "patience"
         raise ValueError(f"{name} needs val_data, for the validation loss.")
     if train.row_weights is not None and config.class_weight is not None:
-        advice = "Multiply the row weights and drop class_weight"
-        raise ValueError(f"Rows and classes have weights. {advice}.")
+        raise ValueError("class_weight cannot be used if the rows have weights. Multiply them.")
     count, processes = train.count(), world_size()
     if count is None:
         return
     found = f"train_data has {count} rows for {processes} processes"
     if count < processes:
         raise ValueError(f"{found}; each needs at least one.")
-    norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
-    has_norm = any(isinstance(layer, norms) for layer in model.modules())
-    if has_norm and (count == processes or batch_size == 1):
+    if count == processes or batch_size == 1:
         found = found if count == processes else "batch_size is 1"
-        raise ValueError(f"Batch norm needs at least two rows per batch, but {found}.")
+        norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
+        if any(isinstance(layer, norms) for layer in model.modules()):
+            raise ValueError(f"Batch norm needs at least two rows per batch, but {found}.")
 
 
 def _class_weights(class_weight: Any, num_classes: int, train: Rows) -> Tensor:
@@ -320,19 +312,9 @@ def _class_weights(class_weight: Any, num_classes: int, train: Rows) -> Tensor:
 
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
-    """Return a different seed for each epoch and process."""
+    """Return a seed for each epoch and process."""
     sequence = np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)])
     return int(sequence.generate_state(1, np.uint64)[0]) >> 1
-
-
-def seed_everything(seed: int, device: torch.device) -> None:
-    """Seed torch, NumPy and Python."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)  # faster than for all devices
-    else:
-        torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  (for transforms that use NumPy)
 
 
 @contextmanager

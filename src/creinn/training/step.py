@@ -25,7 +25,7 @@ from creinn.training.history import EpochSums
 
 
 class Forward(torch.nn.Module):
-    """Prediction and loss of a batch, as a module for ``DistributedDataParallel``."""
+    """Prediction and loss of a batch as a module, for ``DistributedDataParallel``."""
 
     def __init__(self, model: Classifier, config: TrainConfig, device: torch.device) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Forward(torch.nn.Module):
             self._precision = torch.autocast(device.type, dtype)
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss, in the precision of the configuration."""
+        """Return the prediction and the loss."""
         with self._precision:
             return self.model.batch_loss(batch.x, batch.y, batch.weight)
 
 
 class TrainStep:
-    """Update of the weights for a batch, with the gradients of all processes."""
+    """Update of the weights with the gradients of all processes."""
 
     def __init__(self, forward: Forward, config: TrainConfig, device: torch.device) -> None:
         self._network: torch.nn.Module = forward
@@ -55,13 +55,13 @@ class TrainStep:
         self.scaler = torch.amp.GradScaler(device.type, enabled=is_scaled)
 
     def start(self) -> None:
-        """Copy the state of rank 0 to all processes, and start to sum their gradients."""
+        """Copy the state of rank 0 and synchronize the gradients of the processes."""
         if world_size() > 1:
             self.broadcast()
             self._network = DistributedDataParallel(self._network, find_unused_parameters=True)
 
     def broadcast(self) -> None:
-        """Copy the weights and the state of the optimizer from rank 0 to all processes."""
+        """Copy the weights and the optimizer of rank 0 to all processes."""
         broadcast_state(self._model)
         if world_size() > 1:
             for part in (self.optimizer, self.scaler):
@@ -88,16 +88,13 @@ class TrainStep:
         self._model.after_step()
 
     def is_finite(self) -> bool:
-        """Return whether the parameters and their mean squared gradients are finite."""
+        """Return whether the parameters and the state of Adam are finite."""
         squares = [state["exp_avg_sq"] for state in self.optimizer.state.values()]
         values = [parameter.detach() for parameter in self._parameters]
         return bool(get_total_norm(values + squares, torch.inf).isfinite())
 
     def close(self) -> None:
-        """Release all references to the process group.
-
-        Otherwise a thread of the group can abort the process after ``destroy_process_group``.
-        """
+        """Release the process group, whose threads could otherwise abort the process later."""
         if isinstance(self._network, DistributedDataParallel):
             self._network = self._network.module
             gc.collect()
@@ -109,8 +106,9 @@ def train_only(model: torch.nn.Module, part: str) -> Iterator[None]:
     if part == "all":
         yield
         return
-    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
-    layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
+    modules = list(model.modules())
+    norms = [module for module in modules if isinstance(module, IntervalBatchNorm)]
+    layers = [module for module in modules if isinstance(module, IntervalParameters)]
     radii = {radius for layer in layers for radius in layer.radii().values()}
     if not any(radius.requires_grad for radius in radii):
         found = "every radius has requires_grad=False" if radii else "there is no radius"
@@ -135,8 +133,9 @@ def _freeze(parameters: list[Parameter], norms: list[IntervalBatchNorm], frozen:
 def set_train_mode(model: torch.nn.Module, part: str) -> None:
     """Set the model to training mode; for radii, ordinary batch norms stay in eval mode."""
     model.train()
-    for layer in model.modules() if part == "radii" else ():
-        if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
+    for layer in model.modules():
+        is_ordinary = isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm)
+        if part == "radii" and is_ordinary:
             layer.eval()
 
 
@@ -144,8 +143,9 @@ def set_train_mode(model: torch.nn.Module, part: str) -> None:
 def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
     """Find the biases with a gradient of zero in a forward pass; the list is filled on exit.
 
-    A bias before batch norm has a gradient of zero; in paper mode, so has its radius. The computed
-    gradient is a rounding error, but a step of Adam does not depend on the scale of the gradient.
+    If the layer is followed by batch norm, the gradient of its bias is zero, and in paper mode
+    also that of the radius. The computed gradient is a rounding error, but a step of Adam does not
+    depend on the scale of the gradient.
     """
     found: list[Parameter] = []
     norm: Any = getattr(model, "norm", None)
