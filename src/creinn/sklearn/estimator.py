@@ -147,7 +147,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         self._validate_params()
         self.__dict__.pop("model_", None)  # not fitted if an error is raised
         rows, targets, weights = self._training_rows(X, y, sample_weight)
-        kind = "interval" if len(rows) == 2 or self._distance() is False else "point"
+        kind = "interval" if len(rows) == 2 or plain(self.distance) is False else "point"
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._preparation, self.notes_ = Preparation.fit(rows, weights, seed)
         targets, weights = weigh_classes(self.class_weight, self.classes_, targets, weights)
@@ -324,7 +324,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             found = f"only one class: {self.classes_.tolist()[0]!r}"
             raise ValueError(f"CreINNClassifier needs at least 2 classes, but y has {found}.")
-        if len(targets) == len(self.classes_) and self._distance() is not False:
+        if len(targets) == len(self.classes_) and plain(self.distance) is not False:
             found = "There is one row of each class"
             warnings.warn(f"{found}: the uncertainty is probably too small.", stacklevel=3)
         return [side[used] for side in rows], targets, weights[used] / weights.max()
@@ -366,7 +366,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         features, hidden = self._preparation.missing.num_features, plain(self.hidden_layer_sizes)
         network = partial(models.mlp, features, logits, hidden, dropout=dropout)
         layers = "ordinary" if kind == "point" else "interval"
-        form = {"mode": self.mode, "distance": self._distance()}
+        form = {"mode": self.mode, "distance": plain(self.distance)}
         model: CreINN = build_classifier(METHODS["creinn"], network, layers=layers, **form)
         start = np.log(np.maximum(frequencies, 1e-6 * frequencies.sum()))
         start -= start.mean()
@@ -375,7 +375,3 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             bias[:logits] = torch.from_numpy(shift)
         return model
-
-    def _distance(self) -> bool | float:
-        is_flag = isinstance(self.distance, bool | np.bool_)
-        return bool(self.distance) if is_flag else float(self.distance)

@@ -177,7 +177,7 @@ def held_out_rows(early_stopping: Any, targets: Array, kind: str, seed: int) -> 
     fraction = 1 / 6 if early_stopping in ("auto", True, False) else float(early_stopping)
     rows, held_out = np.arange(len(labels)), np.zeros(len(labels), bool)
     if early_stopping == "auto":
-        rows = rows[np.bincount(labels)[labels] * fraction >= 1]
+        rows = rows[np.bincount(labels)[labels] * fraction >= 1]  # not of small classes
         early_stopping = kind == "point" and len(rows) >= MIN_ROWS
     if early_stopping:
         from sklearn.model_selection import train_test_split

@@ -20,10 +20,10 @@ class TrainConfig:
         epochs: Number of passes over the training data.
         batch_size: Rows per step and process; by default 64 to 256 (see :meth:`for_rows`). A last
             batch of one row joins the previous one, because batch norm needs two rows.
-        learning_rate: Initial learning rate of Adam. ``None`` suits small networks on tables: it is
-            0.002 for 64 rows per batch, and grows with the square root.
-        train: ``"all"`` parameters, or ``"radii"``: those of weights and biases, and the radius
-            scale and shift of batch norms.
+        learning_rate: Initial learning rate of Adam. ``None``, for small networks on tables, is
+            0.002 for a batch size of 64 and grows with its square root.
+        train: ``"all"`` parameters, or ``"radii"`` of weights and biases, with the scale and shift
+            of the radius in batch norms.
         milestones: Numbers of finished epochs after which the learning rate changes.
         gamma: Factor of the learning rate at each milestone.
         seed: Seed of all random numbers, except for the initial weights.
@@ -36,8 +36,8 @@ class TrainConfig:
         directory: Directory of checkpoints and ``history.jsonl``. ``None`` writes nothing.
         checkpoint_every: Number of epochs between two checkpoints.
         patience: Number of epochs to wait for a smaller validation loss.
-        keep: Final weights: those of the ``"last"`` epoch, as in the paper, or those with the
-            ``"best"`` validation loss.
+        keep: Final weights, of the ``"last"`` epoch as in the paper, or with the ``"best"``
+            validation loss.
         workers: Processes that load the rows of a torch ``Dataset``.
         progress: Show a progress bar, or a line every ten seconds without a terminal.
 

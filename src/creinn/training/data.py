@@ -119,8 +119,9 @@ class Rows:
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """Yield the rows of this process in the order of the data."""
         if self._is_stream:
-            first, step = (0, 1) if self._has_own_rows else (rank(), world_size())
-            stream = islice(self._read_stream(batch_size), first, None, step)
+            stream = self._read_stream(batch_size)
+            if not self._has_own_rows:
+                stream = islice(stream, rank(), None, world_size())
             batches: Iterable[Batch] = map(self._checked, stream)
         else:
             rows = own_share(len(self._data))

@@ -48,20 +48,15 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """A summary of the problems in the layers."""
-        inverted = [layer.path for layer in self.layers if layer.inverted]
         nonfinite = [layer.path for layer in self.layers if layer.nonfinite]
-        dead = [layer.path for layer in self.layers if layer.no_gradient == 1]
-        zero = [layer.path for layer in self.layers if layer.zero_radii == 1]
-        found: list[str] = []
-        if inverted:
-            found.append(f"Inverted bounds in {', '.join(inverted)}.")
-        if nonfinite:
-            effect = "in eval mode such rows get the vacuous set"
-            found.append(f"NaN or infinite bounds, first in {nonfinite[0]}: {effect}.")
-        if dead:
-            found.append(f"Dead radii: no radius gets a gradient in {', '.join(dead)}.")
-        if zero:
-            found.append(f"Every radius is zero in {', '.join(zero)}.")
+        vacuous = "in eval mode such rows get the vacuous set"
+        problems = {
+            "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
+            f"NaN or infinite bounds, first in {{}}: {vacuous}.": nonfinite[:1],
+            "Dead radii: no gradient in {}.": [x.path for x in self.layers if x.no_gradient == 1],
+            "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
+        }
+        found = [text.format(", ".join(paths)) for text, paths in problems.items() if paths]
         if self.prediction_width < 1e-6:
             found.append("The predicted intervals are no wider than rounding.")
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."

@@ -57,8 +57,9 @@ def best_index(rows: Sequence[Row]) -> int | None:
 
 def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
     """Return whether the validation loss has not improved for ``patience`` epochs."""
-    best = best_index(rows)
-    return patience is not None and best is not None and len(rows) - 1 - best >= patience
+    if patience is None or (best := best_index(rows)) is None:
+        return False
+    return len(rows) - 1 - best >= patience
 
 
 class EpochSums:

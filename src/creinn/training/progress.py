@@ -10,7 +10,7 @@ LINE_SECONDS = 10.0  # time between two lines
 
 
 class Progress:
-    """Bar in a terminal or a notebook, or else a line every :data:`LINE_SECONDS` on stderr.
+    """Bar in a terminal or a notebook, or a line every :data:`LINE_SECONDS` on stderr.
 
     Args:
         enabled: Whether to show anything.
