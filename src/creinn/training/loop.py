@@ -96,7 +96,7 @@ def fit_members(
 ) -> tuple[list[AnyClassifier], list[History]]:
     """Train the members of an ensemble, each with its own seed and directory.
 
-    ``build`` returns an untrained classifier. After a Ctrl-C there are fewer than ``count`` members.
+    ``build`` returns an untrained classifier. A Ctrl-C leaves fewer than ``count`` members.
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
