@@ -11,7 +11,7 @@ from PIL import Image
 
 from creinn import load, models
 from creinn.cli import photographs
-from creinn.training.features import Extractor
+from creinn.training.frozen_features import Extractor
 
 PRETRAINED = "--network efficientnet-lite0 --size 32 --epochs 3"
 

@@ -151,7 +151,7 @@ def test_inconsistent_data_raise(data, message):
         ((X, Y.float()), "float32"),
         (
             X,
-            r"must be a pair \(inputs, targets\), a Dataset of such pairs, or a DataLoader, got Tensor",
+            "DataLoader, got Tensor",
         ),
         ((X, Y, Y, Y), "got tuple"),
         (iter([]), "got list_iterator"),

@@ -88,7 +88,7 @@ def test_zero_and_dead_radii_are_counted():
     assert layers["network.0"].no_gradient >= 8 / 40
     assert layers["network.3"].no_gradient == 1
     assert layers["network.5"].no_gradient < 1
-    assert found.verdict == "Dead radii: no radius gets a gradient in network.3."
+    assert found.verdict == "Dead radii: no gradient in network.3."
 
 
 def test_gradients_match_loss():

@@ -333,7 +333,7 @@ def test_one_hot_distributions_train_like_classes(build, class_weight):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1.0], r"must be \(178,\), one of each row, got \(1,\)"),
+        ([1.0], r"\(178,\), got \(1,\)"),
         ([0.0] * 178, "positive and finite, but row 0 has 0.0. Leave out rows of weight 0"),
         ([1.0, float("nan")] * 89, "row 1 has nan"),
     ],
@@ -445,7 +445,7 @@ def test_invalid_plans_raise():
     for changes, message in (
         ({"patience": 3}, "patience needs val_data"),
         ({"keep": "best"}, "keep='best' needs val_data"),
-        ({"batch_size": 1}, "Batch norm needs batches of at least two rows, but batch_size is 1"),
+        ({"batch_size": 1}, "Batch norm .* batch_size is 1"),
         ({"class_weight": (1.0, 2.0)}, "class_weight has 2 weights for 3 classes"),
         ({"device": "gpu"}, r"The device 'gpu' cannot be used: .* Choose 'cpu' or 'auto'"),
     ):

@@ -15,7 +15,7 @@ from creinn.data.transforms import normalize
 from creinn.distributed import rank
 from creinn.files import read_tensors, write_tensors
 from creinn.models.efficientnet import PREPROCESSING
-from creinn.training.features import Extractor
+from creinn.training.frozen_features import Extractor
 
 if TYPE_CHECKING:
     from creinn.cli.options import TrainOptions

@@ -48,7 +48,7 @@ from creinn.graph.convert import credal
 from creinn.numerics import list_names, pluralize
 from creinn.saving import CONFIG, load, read_config, save
 from creinn.training import History, TrainConfig
-from creinn.training.features import Extractor, FeatureHead, attach_network
+from creinn.training.frozen_features import Extractor, FeatureHead, attach_network
 from creinn.training.loop import fit_members
 
 MEMBERS = 5  # the default size of an ensemble

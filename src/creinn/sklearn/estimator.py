@@ -1,13 +1,12 @@
 """Scikit-learn classifier with credal sets.
 
-The network is trained in single precision on ``device``. The predictions are computed on the CPU in
-double precision, so that they do not depend on the other rows. If the type of the training data is
-float32, the predictions are computed in float32.
+The network is trained in single precision. Predictions are computed on the CPU in double precision,
+so that they do not depend on the other rows, or in float32 if the training data are float32.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
@@ -27,7 +26,7 @@ from creinn.classifier.credal import Ensemble, Mode
 from creinn.classifier.creinn import CreINN
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.probability import check_distributions
-from creinn.saving import ESTIMATOR, load, read_config, save
+from creinn.saving import load, read_config, save
 from creinn.sklearn.preparation import (
     Array,
     Preparation,
@@ -40,6 +39,8 @@ from creinn.sklearn.preparation import (
     validate_rows,
     weigh_classes,
 )
+from creinn.training.config import TrainConfig
+from creinn.training.history import History
 
 Rule = Literal["maximality", "e-admissibility", "conformal"]
 
@@ -53,46 +54,43 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     """Multilayer perceptron with credal sets, or an ensemble of such networks.
 
     By default this is CreINN-D: an ordinary network, whose probability intervals grow with the
-    distance of a row from the training data. With ``distance=False``, or if the training data are
-    intervals, it is an interval neural network. Its intervals become narrower during the training.
-    If they are too narrow, use fewer epochs.
+    distance from the training data. With ``distance=False``, or for interval data, it is an
+    interval neural network. If its intervals are too narrow, use fewer epochs.
 
-    The columns are standardized, and outliers are clipped. If a number is missing, all plausible
-    values are used, so that the credal set is wider.
+    The columns are standardized, and outliers are clipped. If a number is missing, the credal set
+    covers all of the plausible values.
 
     Args:
         hidden_layer_sizes: Number of units of each hidden layer.
-        n_estimators: The number of networks. The prediction is the average of the credal sets, or
-            the envelope if ``model_.combine`` is set to ``"envelope"`` after the fit.
-        max_iter: The number of epochs. The default is 200, or 100 for interval networks.
-        batch_size: The number of rows per step, at least two. The default grows with the data from
-            64 to 256 (see :meth:`creinn.TrainConfig.for_rows`), or is 64 for interval networks.
-        learning_rate: The learning rate of Adam. The default is 0.002 for a batch size of 64 and
-            grows with its square root, or is 0.001 for interval networks.
-        dropout: The dropout rate of hidden layers; by default 0.1, or 0 for interval networks.
-        class_weight: The weights of the classes in the loss. ``"balanced"`` is inversely
-            proportional to the class frequencies.
+        n_estimators: Number of networks, whose credal sets are averaged, or enclosed if
+            ``model_.combine`` is set to ``"envelope"`` after the fit.
+        max_iter: Number of epochs; by default 200, or 100 for interval networks.
+        batch_size: Rows per step, at least two; by default 64 to 256 (see
+            :meth:`creinn.TrainConfig.for_rows`), or 64 for interval networks.
+        learning_rate: Learning rate of Adam; by default 0.002 for a batch size of 64, growing with
+            its square root, or 0.001 for interval networks.
+        dropout: Dropout rate of hidden layers; by default 0.1, or 0 for interval networks.
+        class_weight: Weights of the classes in the loss. ``"balanced"`` is inversely proportional
+            to the class frequencies.
         early_stopping: Whether to hold out a fraction of the rows (1/6 by default), to stop if
-            their loss does not decrease, and to use the best weights. The temperature and the scale
-            of the distance are fitted on these rows. ``"auto"`` is true for an ordinary network and
-            at least 60 rows.
-        n_iter_no_change: The number of epochs to wait for a smaller loss.
+            their loss does not decrease, and to use the best weights. They also fit the temperature
+            and the distance. ``"auto"`` needs an ordinary network and at least 60 rows.
+        n_iter_no_change: Number of epochs to wait for a smaller loss.
         distance: Whether intervals grow with the distance from the training data. A number is the
-            scale, which is fitted by default; see :meth:`creinn.CreINN.fit_distance`.
-        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, for interval networks; see
-            :class:`creinn.CreINN`.
-        device: Torch device for the training. ``"auto"`` is a GPU if there is one.
-        random_state: The seed of the random numbers.
+            scale, which is fitted by default.
+        mode: Mode of an interval network; see :class:`creinn.CreINN`.
+        device: Torch device for the training. ``"auto"`` is a GPU if available.
+        random_state: Seed of the random numbers.
         verbose: Whether to show a progress bar.
 
     Attributes:
         classes_: Sorted labels, or the columns of label distributions.
         n_features_in_: Number of columns.
-        feature_names_in_: The names of the columns, if there are any.
-        model_: The fitted :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
+        feature_names_in_: Names of the columns, if there are any.
+        model_: Fitted :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
         histories_: A :class:`creinn.training.History` for each network.
         n_iter_: Number of epochs of the longest training.
-        notes_: Notes on outliers, and on the columns of a data frame that are not numeric.
+        notes_: Notes on the outliers and the columns that are not numeric.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -137,19 +135,19 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
         """Fit the classifier.
 
-        ``X`` is an array, an interval or a data frame ``(n, features)``. Columns of texts,
-        categories, booleans and dates are encoded as in ``creinn train``. ``y`` has labels
-        ``(n,)``, or label distributions ``(n, K)``, such as shares of votes. The loss is then the
-        cross-entropy to the distribution. The weights are used for the loss, the standardization
-        and the initial class frequencies. Rows of weight 0 are not used.
+        ``X`` is an array, an interval or a data frame ``(n, features)``, whose texts, categories,
+        booleans and dates are encoded as in ``creinn train``. ``y`` has labels ``(n,)``, or label
+        distributions ``(n, K)`` such as shares of votes, for the cross-entropy. The weights are
+        used in the loss, the standardization and the initial class frequencies. Rows with
+        a weight of 0 are not used.
 
         Raises:
-            ValueError: If the data or the parameters are not valid, or if there is only one class.
+            ValueError: If the data or the parameters are not valid, or there is only one class.
         """
         self._validate_params()
         self.__dict__.pop("model_", None)  # not fitted if an error is raised
         rows, targets, weights = self._training_rows(X, y, sample_weight)
-        kind = "interval" if len(rows) == 2 or self._distance() is False else "point"
+        kind = "interval" if len(rows) == 2 or plain(self.distance) is False else "point"
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._preparation, self.notes_ = Preparation.fit(rows, weights, seed)
         targets, weights = weigh_classes(self.class_weight, self.classes_, targets, weights)
@@ -158,9 +156,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             data.append(torch.from_numpy(weights / weights.mean()))
         held_out = torch.from_numpy(held_out_rows(self.early_stopping, targets, kind, seed))
         frequencies = class_frequencies(targets, weights, len(self.classes_))
-        members = self._train(
-            partial(self._build, frequencies, kind), data, held_out, self._config(seed, kind)
-        )
+        build = partial(self._build, frequencies, kind)
+        members = self._train(build, data, held_out, seed, kind)
         model = members[0] if len(members) == 1 else Ensemble(members)
         is_single = getattr(rows[0], "dtype", None) == np.float32
         self.model_ = model.to("cpu", torch.float32 if is_single else torch.float64).eval()
@@ -178,33 +175,33 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return self.credal_set(X).intersection.numpy()
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Predict logarithms of the intersection probabilities ``(n, K)``."""
+        """Predict logarithms of :meth:`predict_proba`."""
         return self.credal_set(X).intersection.log().numpy()
 
     def predict_interval(self, X: Any) -> Array:
-        """Predict lower and upper probabilities ``(n, K, 2)``, which are reachable bounds."""
+        """Predict reachable lower and upper probabilities ``(n, K, 2)``."""
         prediction = self.credal_set(X)
         return torch.stack((prediction.lower, prediction.upper), -1).numpy()
 
     def predict_set(
         self, X: Any, rule: Rule = "maximality", coverage: float | None = None, groups: Any = None
     ) -> Array:
-        """Predict sets of classes, as a boolean array ``(n, K)``.
+        """Predict sets of classes ``(n, K)``; see :meth:`creinn.CredalSet.classes`.
 
-        See :meth:`creinn.CredalSet.classes`. With ``coverage`` or ``groups``, the rule is
-        ``"conformal"``, which requires :meth:`calibrate`.
+        With ``coverage`` or ``groups``, the rule is ``"conformal"``, after :meth:`calibrate`.
         """
-        rule = rule if coverage is None and groups is None else "conformal"
+        if coverage is not None or groups is not None:
+            rule = "conformal"
         return self.credal_set(X).classes(rule, coverage, groups).numpy()
 
     def predict_or_abstain(self, X: Any, sentinel: Any = None, groups: Any = None) -> Array:
-        """Predict labels ``(n,)``, with ``sentinel`` for the rows that are not accepted.
+        """Predict labels ``(n,)``, with ``sentinel`` for rows that are not accepted.
 
-        It requires ``calibrate(X, y, max_error=...)``. ``groups`` are needed if the calibration was
-        by groups. If the sentinel has another type than the labels, the dtype is object.
+        Requires ``calibrate(X, y, max_error=...)``, and ``groups`` after a calibration by groups.
+        The dtype is object if the types of the sentinel and the labels differ.
 
         Raises:
-            ValueError: If the sentinel is one of the labels, or if there is no calibration.
+            ValueError: If the sentinel is a label, or if there is no calibration.
         """
         if sentinel in self.classes_.tolist():
             raise ValueError(f"The sentinel {sentinel!r} is a label. Use another value.")
@@ -217,38 +214,35 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def calibrate(
         self, X: Any, y: Any, coverage: float | None = None, by: Any = None, **options: Any
     ) -> "CreINNClassifier":
-        """Calibrate the sets of classes or the abstention on rows that were not trained on.
+        """Calibrate the sets of classes, or the abstention, on new rows.
 
-        The labels ``y`` are in ``classes_``, or they are class distributions ``(n, K)``. The other
-        arguments, such as ``max_error``, are those of :meth:`creinn.CreINN.calibrate`.
+        ``y`` has labels in ``classes_`` or distributions ``(n, K)``. See
+        :meth:`creinn.CreINN.calibrate` for the other arguments, such as ``max_error``.
 
         Raises:
-            ValueError: If there are too few rows, or if a label is not in ``classes_``.
+            ValueError: If there are too few rows, or a label is unknown.
         """
         labels = np.asarray(y)
         if labels.ndim == 1:
-            if not (known := np.isin(labels, self.classes_)).all():
-                unknown = labels[~known].tolist()[0]
-                raise ValueError(f"The label {unknown!r} is not in the training data.")
+            if unknown := labels[~np.isin(labels, self.classes_)].tolist():
+                raise ValueError(f"The label {unknown[0]!r} is not in the training data.")
             order = np.argsort(self.classes_)
             labels = order[np.searchsorted(self.classes_, labels, sorter=order)]
         self.model_.calibrate_predictions(self.credal_set(X), labels, coverage, by, **options)
         return self
 
     def uncertainty(self, X: Any) -> dict[str, Array]:
-        """Compute the uncertainties ``total``, ``aleatoric`` and ``epistemic``, each ``(n,)``."""
+        """Compute the ``total``, ``aleatoric`` and ``epistemic`` uncertainty, each ``(n,)``."""
         prediction = self.credal_set(X)
         names = ("total", "aleatoric", "epistemic")
         return {name: getattr(prediction, name).numpy() for name in names}
 
     def credal_set(self, X: Any) -> CredalSet:
-        """Predict credal sets on the CPU; ``X`` can only be an interval for interval networks."""
+        """Predict credal sets on the CPU; only interval networks accept intervals."""
         check_is_fitted(self, "model_")
         rows, _ = validate_rows(self, X, self._preparation.encoder is not None, reset=False)
-        first = members_of(self.model_)[0]
-        if len(rows) == 2 and not first.is_interval:
-            advice = "Use distance=False, or fit the estimator to intervals"
-            raise ValueError(f"X is an interval, but the network takes points only. {advice}.")
+        if len(rows) == 2 and not members_of(self.model_)[0].is_interval:
+            raise ValueError("X is an interval, but the network is not. Use distance=False.")
         return self._preparation.predict(self.model_, rows)
 
     def save(self, directory: str | PathLike[str]) -> None:
@@ -261,8 +255,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         parameters = self.get_params()
         if not isinstance(parameters["random_state"], int | np.integer | None):
-            advice = "the loaded estimator has None"
-            warnings.warn(f"A generator as random_state is not saved; {advice}.", stacklevel=2)
+            warnings.warn("A generator as random_state is not saved, but None.", stacklevel=2)
             parameters["random_state"] = None
         record = {
             "parameters": {name: plain(value) for name, value in parameters.items()},
@@ -277,18 +270,14 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> "CreINNClassifier":
-        """Load an estimator that was saved by :meth:`save`.
+        """Load a saved estimator.
 
         Raises:
-            ValueError: If a file is damaged, or if the saved model is not an estimator.
+            ValueError: If a file is damaged, or the saved model is not an estimator.
         """
-        from creinn.training.history import History
-
         prepared = read_config(directory)["preprocessing"]
-        is_estimator = isinstance(prepared, dict) and prepared.get("kind") == ESTIMATOR
-        if not is_estimator or "estimator" not in prepared:
-            found = "contains a saved model, but no estimator"
-            raise ValueError(f"{directory} {found}. Load the model with creinn.load.")
+        if not isinstance(prepared, dict) or "estimator" not in prepared:
+            raise ValueError(f"{directory} holds no estimator. Use creinn.load.")
         try:
             record = prepared["estimator"]
             estimator = cls(**record["parameters"])
@@ -315,14 +304,13 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Array, Array]:
-        """Return the rows with a positive weight, their classes or distributions, and weights."""
+        """Return the rows with a positive weight, the targets and the weights."""
         check_labels(y)
         shape = np.asarray(y).shape
         is_soft = len(shape) == 2 and shape[1] > 1
         rows, targets = validate_rows(self, X, is_mixed_frame(X), y=y, multi_output=is_soft)
-        weights = _check_sample_weight(
-            sample_weight, X=targets, dtype=np.float64, ensure_non_negative=True
-        )
+        options = {"dtype": np.float64, "ensure_non_negative": True}
+        weights = _check_sample_weight(sample_weight, targets, **options)
         used = weights > 0
         if not used.any():
             raise ValueError("sample_weight is zero in every row.")
@@ -334,30 +322,41 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             check_classification_targets(targets)
             self.classes_, targets = np.unique(targets[used], return_inverse=True)
         if len(self.classes_) < 2:
-            found = f"the data contain only one class: {self.classes_.tolist()[0]!r}"
-            raise ValueError(f"CreINNClassifier needs at least 2 classes, but {found}.")
-        if len(targets) == len(self.classes_) and self._distance() is not False:
-            found = "There is one row of each class, so distances within a class are not known"
-            warnings.warn(f"{found}. Uncertainty is probably too small.", stacklevel=3)
+            found = f"only one class: {self.classes_.tolist()[0]!r}"
+            raise ValueError(f"CreINNClassifier needs at least 2 classes, but y has {found}.")
+        if len(targets) == len(self.classes_) and plain(self.distance) is not False:
+            found = "There is one row of each class"
+            warnings.warn(f"{found}: the uncertainty is probably too small.", stacklevel=3)
         return [side[used] for side in rows], targets, weights[used] / weights.max()
 
-    def _train(self, build: Any, data: Any, held_out: Any, config: Any) -> list[CreINN]:
+    def _train(self, build: Any, data: Any, held_out: Any, seed: int, kind: str) -> list[CreINN]:
         """Train all networks, and set ``histories_`` and ``n_iter_``."""
         from creinn.training.loop import fit_members
 
-        train, val = [part[~held_out] for part in data], None
-        if held_out.any():
-            val = [part[held_out] for part in data]
-            config = replace(config, patience=plain(self.n_iter_no_change), keep="best")
-        count = plain(self.n_estimators)
-        members, self.histories_ = fit_members(build, count, train, val, config)
+        size, rate = plain(self.batch_size), plain(self.learning_rate)
+        if kind == "interval":
+            size, rate = size or 64, rate or 1e-3
+        is_held_out = bool(held_out.any())
+        config = TrainConfig(
+            epochs=plain(self.max_iter) or EPOCHS[kind],
+            batch_size=size,
+            learning_rate=rate,
+            seed=seed,
+            device=plain(self.device),
+            patience=plain(self.n_iter_no_change) if is_held_out else None,
+            keep="best" if is_held_out else "last",
+            progress=bool(self.verbose),
+        )
+        train = [part[~held_out] for part in data]
+        val = [part[held_out] for part in data] if is_held_out else None
+        members, self.histories_ = fit_members(build, plain(self.n_estimators), train, val, config)
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
         self.n_iter_ = max(map(len, self.histories_))
         return members
 
     def _build(self, frequencies: Array, kind: str) -> CreINN:
-        """Build a network that predicts the weighted class frequencies."""
+        """Build a network that predicts the class frequencies."""
         from creinn import models
         from creinn.baselines.registry import build_classifier
         from creinn.classifier.methods import METHODS
@@ -366,8 +365,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         dropout = DROPOUT[kind] if self.dropout is None else plain(self.dropout)
         features, hidden = self._preparation.missing.num_features, plain(self.hidden_layer_sizes)
         network = partial(models.mlp, features, logits, hidden, dropout=dropout)
-        form = {"mode": self.mode, "distance": self._distance()}
         layers = "ordinary" if kind == "point" else "interval"
+        form = {"mode": self.mode, "distance": plain(self.distance)}
         model: CreINN = build_classifier(METHODS["creinn"], network, layers=layers, **form)
         start = np.log(np.maximum(frequencies, 1e-6 * frequencies.sum()))
         start -= start.mean()
@@ -376,18 +375,3 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             bias[:logits] = torch.from_numpy(shift)
         return model
-
-    def _distance(self) -> bool | float:
-        is_flag = isinstance(self.distance, bool | np.bool_)
-        return bool(self.distance) if is_flag else float(self.distance)
-
-    def _config(self, seed: int, kind: str) -> Any:
-        from creinn.training.config import TrainConfig
-
-        same = ("batch_size", "learning_rate", "device")
-        settings = {name: plain(getattr(self, name)) for name in same}
-        if kind == "interval":
-            settings["batch_size"] = settings["batch_size"] or 64
-            settings["learning_rate"] = settings["learning_rate"] or 1e-3
-        epochs = EPOCHS[kind] if self.max_iter is None else plain(self.max_iter)
-        return TrainConfig(epochs=epochs, seed=seed, progress=bool(self.verbose), **settings)

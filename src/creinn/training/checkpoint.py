@@ -1,14 +1,15 @@
-"""Checkpoints to resume a training run.
+"""Checkpoints of training runs, which can be resumed from them.
 
-A checkpoint is a safetensors file of the model, the optimizer and the history. It is written
-completely or not at all. A run can be resumed only if its fingerprint, which describes the model,
-the settings and the data, is the same.
+A checkpoint is a safetensors file of the model, the optimizer and the history. A run can be resumed
+only if the fingerprint of its model, settings and data is the same.
 """
 
 import dataclasses
 import json
 import re
 import warnings
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import ndiff
 from pathlib import Path
@@ -22,6 +23,7 @@ from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Rows
 from creinn.training.history import Row, best_index
+from creinn.training.step import TrainStep
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
 FORMAT = 1
@@ -32,7 +34,6 @@ Fingerprint = dict[str, Any]
 # Settings that can be changed when a run is resumed.
 _FREE = {"epochs", "patience", "keep", "device", "deterministic", "workers"}
 _FREE |= {"directory", "checkpoint_every", "progress"}
-_ADVICE = "Use another directory, or remove the old checkpoint."
 
 
 @dataclass(frozen=True)
@@ -57,36 +58,37 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint.
 
     Raises:
-        ValueError: If the file is truncated, is not a checkpoint, or has a different format.
+        ValueError: If the file is not a valid checkpoint of this format.
     """
     tensors, header = read_tensors(path)
     if header.get("what") != _KIND:
         raise ValueError(f"{path} holds a {header.get('what')}, not a {_KIND}.")
     if (found := header["format"]) != FORMAT:
-        raise ValueError(f"{path} has format {found}, but this version of creinn reads {FORMAT}.")
-    weights, optimizer = (
-        {key.removeprefix(part): value for key, value in tensors.items() if key.startswith(part)}
-        for part in ("model/", "optimizer/")
+        raise ValueError(f"{path} has format {found}, but creinn needs format {FORMAT}.")
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
+    for key, value in tensors.items():
+        part, name = key.split("/", 1)
+        parts[part][name] = value
+    return Checkpoint(
+        weights=parts["model"],
+        optimizer=parts["optimizer"],
+        scaler=header["scaler"],
+        rows=tuple(header["rows"]),
+        fingerprint=header["fingerprint"],
     )
-    rows = tuple(header["rows"])
-    return Checkpoint(weights, optimizer, header["scaler"], rows, header["fingerprint"])
 
 
 class Checkpoints:
     """The last and the best state of a run, in memory and in ``config.directory``."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler,
-        data: Data,
+        self, config: TrainConfig, model: torch.nn.Module, step: TrainStep, data: Data
     ) -> None:
-        self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
+        self._config, self._model = config, model
+        self._optimizer, self._scaler = step.optimizer, step.scaler
         self._folder = None if config.directory is None else Path(config.directory)
-        is_needed = self._folder is not None or world_size() > 1
-        self._fingerprint = fingerprint(model, config, data) if is_needed else {}
+        has_reader = self._folder is not None or world_size() > 1
+        self._fingerprint = fingerprint(model, config, data) if has_reader else {}
         check_equal(self._fingerprint)
         self.last = self._capture([])
         self._best: Checkpoint | None = None
@@ -96,24 +98,24 @@ class Checkpoints:
         """Restore the last checkpoint, or write the first one, and return the history."""
         if self._folder is None:
             return []
-        path, rows = self._folder / LAST, list[Row]()
+        path = self._folder / LAST
         if path.is_file():
-            checkpoint = read_checkpoint(path)
+            checkpoint, epochs = read_checkpoint(path), self._config.epochs
             check_fingerprint(checkpoint.fingerprint, self._fingerprint, path)
-            rows = list(checkpoint.rows)
-            if len(rows) > self._config.epochs:
-                found = f"{len(rows)} epochs, more than epochs={self._config.epochs}"
-                raise ValueError(f"{path} has {found}. Use another directory or more epochs.")
+            if (found := len(checkpoint.rows)) > epochs:
+                advice = "Use another directory or more epochs"
+                raise ValueError(f"{path} has {found} epochs, more than epochs={epochs}. {advice}.")
             self.last = checkpoint
             self.restore()
-            self._best = self._read_best(rows)
+            self._best = _read_best(self._folder / BEST, checkpoint.rows)
         else:
             self.last.write(path)
+        rows = list(self.last.rows)
         _write_history(self._folder, rows)
         return rows
 
     def epoch_ended(self, rows: list[Row]) -> None:
-        """Store the state after an epoch, and write it to a file if a checkpoint is due."""
+        """Store the state after an epoch, and write it if a checkpoint is due."""
         self.last = self._unwritten[LAST] = self._capture(rows)
         if best_index(rows) == len(rows) - 1:
             self._best = self._unwritten[BEST] = dataclasses.replace(self.last, optimizer={})
@@ -128,20 +130,9 @@ class Checkpoints:
             self._write(self._folder)
         if self._config.keep == "best" and not interrupted:
             if self._best is None:
-                raise ValueError(
-                    f"keep='best' found no best weights: {self._config.directory} holds no {BEST} "
-                    "of this history, or no validation loss was finite. Use keep='last'."
-                )
+                found = f"No validation loss is finite, or {BEST} of this history is missing"
+                raise ValueError(f"{found} in {self._config.directory}. Use keep='last'.")
             self._model.load_state_dict(self._best.weights)
-
-    def _read_best(self, rows: list[Row]) -> Checkpoint | None:
-        """Read the best checkpoint, if it was written completely for this history."""
-        best = best_index(rows)
-        path = Path(self._config.directory or "") / BEST
-        if best is None or not path.is_file():
-            return None
-        found = read_checkpoint(path)
-        return found if len(found.rows) == best + 1 else None
 
     def _write(self, folder: Path) -> None:
         for name in (BEST, LAST):
@@ -152,32 +143,37 @@ class Checkpoints:
     def _capture(self, rows: list[Row]) -> Checkpoint:
         states = self._optimizer.state_dict()["state"].items()
         moments = {f"{i}/{name}": t for i, state in states for name, t in state.items()}
-        weights, moments = (
-            {name: t.clone() if t.is_cpu else t.cpu() for name, t in part.items()}
-            for part in (self._model.state_dict(), moments)
-        )
+        weights, moments = _copy_to_cpu(self._model.state_dict()), _copy_to_cpu(moments)
         scaler = self._scaler.state_dict()
         return Checkpoint(weights, moments, scaler, tuple(rows), self._fingerprint)
 
     def restore(self) -> None:
         """Restore the state after the last finished epoch."""
-        checkpoint = self.last
-        self._model.load_state_dict(checkpoint.weights)
+        self._model.load_state_dict(self.last.weights)
         trained = self._optimizer.param_groups[0]["params"]
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, value in checkpoint.optimizer.items():
-            index, name = key.split("/")
-            state.setdefault(int(index), {})[name] = _with_layout_of(trained[int(index)], value)
+        state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for key, value in self.last.optimizer.items():
+            number, name = key.split("/")
+            parameter = trained[int(number)]
+            if value.shape == parameter.shape:  # fused Adam assumes the same strides
+                value = torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
+            state[int(number)][name] = value
         self._optimizer.load_state_dict(self._optimizer.state_dict() | {"state": state})
-        if checkpoint.scaler and self._scaler.is_enabled():
-            self._scaler.load_state_dict(checkpoint.scaler)
+        if self.last.scaler and self._scaler.is_enabled():
+            self._scaler.load_state_dict(self.last.scaler)
 
 
-def _with_layout_of(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` with the strides of the parameter, which fused Adam assumes."""
-    if value.shape != parameter.shape:
-        return value
-    return torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
+def _copy_to_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.clone() if t.is_cpu else t.cpu() for name, t in tensors.items()}
+
+
+def _read_best(path: Path, rows: Sequence[Row]) -> Checkpoint | None:
+    """Read the best checkpoint, if it belongs to this history."""
+    best = best_index(rows)
+    if best is None or not path.is_file():
+        return None
+    found = read_checkpoint(path)
+    return found if len(found.rows) == best + 1 else None
 
 
 def _write_history(folder: Path, rows: list[Row]) -> None:
@@ -190,11 +186,11 @@ def fingerprint(model: torch.nn.Module, config: TrainConfig, data: Data) -> Fing
     train, val, augment = data
     settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     settings["batch_size"] *= world_size()
-    shapes = ((name, t.dtype, list(t.shape)) for name, t in model.state_dict().items())
+    weights = model.state_dict().items()
     name = None if augment is None else getattr(augment, "__qualname__", None) or _text(augment)
     return {
         "architecture": _text(model).splitlines(),
-        "weights": [f"{name} {dtype} {shape}" for name, dtype, shape in shapes],
+        "weights": [f"{name} {t.dtype} {list(t.shape)}" for name, t in weights],
         **{k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
         "train_data": train.digest(),
         "val_data": None if val is None else val.digest(),
@@ -204,7 +200,7 @@ def fingerprint(model: torch.nn.Module, config: TrainConfig, data: Data) -> Fing
 
 
 def check_fingerprint(found: Fingerprint, expected: Fingerprint, path: Path) -> None:
-    """Raise a ``ValueError`` with the first difference if a checkpoint is of another run."""
+    """Raise a ``ValueError`` with the first difference from another run."""
     old, new = found["processes"], expected["processes"]
     for name, now in expected.items():
         before: Any = found.get(name)
@@ -212,19 +208,17 @@ def check_fingerprint(found: Fingerprint, expected: Fingerprint, path: Path) -> 
             continue
         if name in ("architecture", "weights"):
             line = next(line for line in ndiff(before, now) if line[0] in "-+")
-            where = "only in the checkpoint" if line[0] == "-" else "not in the checkpoint"
-            difference = f"belongs to another {name}: {line[2:].strip()!r} is {where}"
+            where = "only" if line[0] == "-" else "not"
+            difference = f"has another {name}: {line[2:].strip()!r} is {where} in the checkpoint"
         else:
             is_total = name == "batch_size" and max(old, new) > 1
             note = " in all processes together" if is_total else ""
             difference = f"was written with {name}={before}, but now {name}={now}{note}"
-        raise ValueError(f"{path} {difference}. {_ADVICE}")
+        raise ValueError(f"{path} {difference}. Use another directory, or remove the checkpoint.")
     if old != new:
-        warnings.warn(
-            f"{path} was written by a run with {old} processes; now there are {new}. The result is "
-            "the same up to rounding, for a network without batch norm.",
-            stacklevel=2,
-        )
+        change = f"{path} was written by {old} processes; now there are {new}"
+        effect = "Without batch norm, the result is the same up to rounding"
+        warnings.warn(f"{change}. {effect}.", stacklevel=2)
 
 
 def _text(value: Any) -> str:

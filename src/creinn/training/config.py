@@ -18,33 +18,32 @@ class TrainConfig:
 
     Args:
         epochs: Number of passes over the training data.
-        batch_size: Rows per step and process; by default 64 to 256, depending on the number of
-            rows (see :meth:`for_rows`). If the last batch has only one row, it is added to the
-            previous batch, because batch norm needs two rows.
-        learning_rate: Initial learning rate of Adam. ``None`` suits small networks on tables: it is
-            0.002 for 64 rows per batch, and grows with the square root of this number.
-        train: ``"all"`` parameters, or ``"radii"``: the radii of the weights and biases, and the
-            scale and shift of the radius in the batch norms.
-        milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
-        gamma: See ``milestones``.
-        seed: Seed of all the random numbers, except for the initial weights.
+        batch_size: Rows per step and process; by default 64 to 256 (see :meth:`for_rows`). A last
+            batch of one row joins the previous one, because batch norm needs two rows.
+        learning_rate: Initial learning rate of Adam. ``None``, for small networks on tables, is
+            0.002 for a batch size of 64 and grows with its square root.
+        train: ``"all"`` parameters, or ``"radii"`` of weights and biases, with the scale and shift
+            of the radius in batch norms.
+        milestones: Numbers of finished epochs after which the learning rate changes.
+        gamma: Factor of the learning rate at each milestone.
+        seed: Seed of all random numbers, except for the initial weights.
         class_weight: Weight of each class in the loss. ``"balanced"`` is inversely proportional to
-            the number of rows in each class.
-        device: The torch device. ``"auto"`` is a GPU if one is available.
-        mixed_precision: Whether to use autocast, with bfloat16 on a CPU or float16 on a GPU.
+            the class frequencies.
+        device: Torch device. ``"auto"`` is a GPU if one is available.
+        mixed_precision: Use autocast, with bfloat16 on a CPU or float16 on a GPU.
         deterministic: Use deterministic algorithms only. CUDA also needs the environment variable
             ``CUBLAS_WORKSPACE_CONFIG=:4096:8``.
         directory: Directory of checkpoints and ``history.jsonl``. ``None`` writes nothing.
         checkpoint_every: Number of epochs between two checkpoints.
-        patience: Number of epochs without a smaller validation loss after which training stops.
-        keep: The final weights: those of the ``"last"`` epoch, as in the paper, or those with the
-            ``"best"`` validation loss.
+        patience: Number of epochs to wait for a smaller validation loss.
+        keep: Final weights, of the ``"last"`` epoch as in the paper, or with the ``"best"``
+            validation loss.
         workers: Processes that load the rows of a torch ``Dataset``.
-        progress: Whether to show a progress bar, or a line every ten seconds without a terminal.
+        progress: Show a progress bar, or a line every ten seconds without a terminal.
 
     Raises:
         ValueError: If a value is out of range.
-        TypeError: If a value has the wrong type, or a name is unknown.
+        TypeError: If a type is wrong or a name is unknown.
 
     Example:
         >>> TrainConfig(epochs=150, milestones=(80, 120)).learning_rate_at(80)
@@ -70,24 +69,23 @@ class TrainConfig:
     progress: bool = True
 
     def __post_init__(self) -> None:
-        smallest = {"epochs": 1, "checkpoint_every": 1, "seed": 0, "workers": 0}
-        optional = {
-            name: 1 for name in ("patience", "batch_size") if getattr(self, name) is not None
-        }
-        for name, least in (smallest | optional).items():
-            _check_integer(name, getattr(self, name), least)
+        optional = [name for name in ("patience", "batch_size") if getattr(self, name) is not None]
+        for name in ("epochs", "checkpoint_every", *optional):
+            _check_integer(name, getattr(self, name), 1)
+        for name in ("seed", "workers"):
+            _check_integer(name, getattr(self, name), 0)
         if self.learning_rate is not None:
             _check_positive("learning_rate", self.learning_rate)
         _check_positive("gamma", self.gamma)
-        for name in ("mixed_precision", "deterministic", "progress"):
-            _check_type(name, getattr(self, name), bool, "True or False")
+        types: dict[str, Any] = {"device": str, "directory": str | PathLike | None}
+        types |= dict.fromkeys(("mixed_precision", "deterministic", "progress"), bool)
+        for name, expected in types.items():
+            if not isinstance(value := getattr(self, name), expected):
+                expected = getattr(expected, "__name__", expected)
+                raise TypeError(f"{name} must have the type {expected}, got {value!r}.")
         for name, choices in (("keep", ("last", "best")), ("train", ("all", "radii"))):
             if (value := getattr(self, name)) not in choices:
-                one, other = choices
-                raise ValueError(f"{name} must be {one!r} or {other!r}, got {value!r}.")
-        _check_type("device", self.device, str, "a string such as 'cpu', 'cuda:0' or 'auto'")
-        if self.directory is not None:
-            _check_type("directory", self.directory, (str, PathLike), "a path or None")
+                raise ValueError(f"{name} must be one of {choices}, got {value!r}.")
         milestones = _as_tuple("milestones", self.milestones)
         for milestone in milestones:
             _check_integer("each of milestones", milestone, 1)
@@ -103,8 +101,8 @@ class TrainConfig:
     def for_rows(self, rows: int | None) -> "TrainConfig":
         """Return the settings with a batch size and a learning rate for ``rows`` rows.
 
-        The default batch size is the largest power of two that is at most 1/32 of the number of
-        rows, clipped to the range from 64 to 256. If the number of rows is not known, it is 128.
+        The default batch size is the largest power of two up to 1/32 of the number of rows, within
+        64 and 256, or 128 if this number is not known.
 
         Example:
             >>> [TrainConfig().for_rows(rows).batch_size for rows in (150, 5_000, 50_000)]
@@ -123,11 +121,6 @@ class TrainConfig:
         """Return the learning rate after ``epoch`` finished epochs."""
         passed = sum(milestone <= epoch for milestone in self.milestones)
         return (self.learning_rate or 1e-3) * self.gamma**passed
-
-
-def _check_type(name: str, value: Any, types: Any, expected: str) -> None:
-    if not isinstance(value, types):
-        raise TypeError(f"{name} must be {expected}, got {value!r}.")
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:

@@ -20,16 +20,16 @@ from creinn.training.data import Batch
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """Widths of the output of a layer, and fractions of its radii, ``None`` without radii."""
+    """Widths of the output of a layer, and fractions of its radii (``None`` without radii)."""
 
-    path: str  # path of the layer in the model, with the suffix ``#2`` for the second call
-    kind: str  # name of its class
+    path: str  # with the suffix ``#2`` for the second call of a layer
+    kind: str  # name of the class
     mean_width: float
     max_width: float
-    zero_radii: float | None  # fraction of the radii that are exactly zero
-    no_gradient: float | None  # fraction of the radii with a gradient of exactly zero
+    zero_radii: float | None  # fraction of radii that are exactly zero
+    no_gradient: float | None  # fraction of radii with a gradient of exactly zero
     inverted: int  # number of outputs with ``lower > upper``, which must be 0
-    nonfinite: int  # number of outputs with a bound that is NaN or infinite
+    nonfinite: int  # number of outputs with a NaN or infinite bound
 
     def _cells(self) -> tuple[str, ...]:
         shares = ("-" if x is None else f"{x:.1%}" for x in (self.zero_radii, self.no_gradient))
@@ -39,7 +39,7 @@ class LayerDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Layers in the order of their calls, loss, and mean width of the predicted intervals."""
+    """Layers in the order of their calls, loss, and mean width of the prediction."""
 
     layers: tuple[LayerDiagnosis, ...]
     loss: float
@@ -47,41 +47,35 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """A summary of the problems that were found."""
-        layers = self.layers
-        overflow = (
-            "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
-        )
-        sentences = {
-            "Inverted bounds in {}.": [x.path for x in layers if x.inverted],
-            overflow: [x.path for x in layers if x.nonfinite][:1],
-            "Dead radii: no radius gets a gradient in {}.": [
-                x.path for x in layers if x.no_gradient == 1
-            ],
-            "Every radius is zero in {}.": [x.path for x in layers if x.zero_radii == 1],
+        """A summary of the problems in the layers."""
+        nonfinite = [layer.path for layer in self.layers if layer.nonfinite]
+        vacuous = "in eval mode such rows get the vacuous set"
+        problems = {
+            "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
+            f"NaN or infinite bounds, first in {{}}: {vacuous}.": nonfinite[:1],
+            "Dead radii: no gradient in {}.": [x.path for x in self.layers if x.no_gradient == 1],
+            "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
         }
-        found = [text.format(", ".join(paths)) for text, paths in sentences.items() if paths]
+        found = [text.format(", ".join(paths)) for text, paths in problems.items() if paths]
         if self.prediction_width < 1e-6:
             found.append("The predicted intervals are no wider than rounding.")
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."
 
     def __str__(self) -> str:
         names = "layer,kind,mean width,max width,zero radii,no gradient,inverted,not finite"
-        head = names.split(",")
-        table = [head, *(layer._cells() for layer in self.layers)]
+        table = [names.split(","), *(layer._cells() for layer in self.layers)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         aligned = [f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths)]
         lines = ["  ".join(aligned).format(*row).rstrip() for row in table]
         width = f"mean width of the predicted intervals {self.prediction_width:.3g}"
-        summary = f"loss {self.loss:.4g}, {width}"
-        return "\n".join([*lines, summary, self.verdict])
+        return "\n".join([*lines, f"loss {self.loss:.4g}, {width}", self.verdict])
 
 
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
     """Compute the widths and the gradients of each interval layer for a batch.
 
-    The model and the random number generators do not change. If the targets ``y`` of shape ``(N,)``
-    are not given, the loss is computed for random classes.
+    The model and the random number generators do not change. Without targets ``y`` of shape
+    ``(N,)``, the loss is computed for random classes.
 
     Raises:
         TypeError: If the model has no loss, or none of the layers returns intervals.
@@ -117,19 +111,14 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
         if isinstance(call.output, Interval)
     )
     if not layers:
-        name = type(model).__name__
-        raise TypeError(f"No layer of this {name} gives intervals; pass an interval network.")
+        raise TypeError(f"diagnose needs interval layers, but {type(model).__name__} has none.")
     return Diagnosis(layers, loss.item(), (prediction.upper - prediction.lower).mean().item())
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the modules that have parameters of their own or no submodules."""
-    return [
-        part
-        for part in model.modules()
-        if not isinstance(part, Temperature)
-        and (not list(part.children()) or list(part.parameters(recurse=False)))
-    ]
+    parts = [part for part in model.modules() if not isinstance(part, Temperature)]
+    return [p for p in parts if not list(p.children()) or list(p.parameters(recurse=False))]
 
 
 def calls_with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
@@ -146,11 +135,11 @@ def _diagnose(
     path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor]
 ) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
-    width, has_radii = upper - lower, isinstance(call.module, IntervalParameters)
-    radii = list(call.module.radii().values()) if has_radii else []  # type: ignore
+    width, module = upper - lower, call.module
+    radii = list(module.radii().values()) if isinstance(module, IntervalParameters) else []
     return LayerDiagnosis(
         path=path,
-        kind=type(call.module).__name__,
+        kind=type(module).__name__,
         mean_width=width.mean().item(),
         max_width=width.max().item(),
         zero_radii=_share(radius <= 0 for radius in radii),
@@ -174,36 +163,35 @@ def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str
     """Return the message of the error that is raised in training."""
     where = f"epoch {epoch}, step {step}" + ("" if steps is None else f" of {steps}")
     return (
-        f"The loss or its gradient is NaN or infinite at {where}. {cause} The model has the "
-        "weights from before that step. A smaller learning rate or smaller radii may help."
+        f"The loss or its gradient is not finite at {where}. {cause} The weights are those before "
+        "this step. Try a smaller learning rate or smaller radii."
     )
 
 
 def explain_failure(
     model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch
 ) -> str:
-    """Repeat a failed step, and describe the first value that is not finite."""
+    """Repeat a failed step, and name the first value that is not finite."""
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
         row = int(batch.rows[first])
-        return f"Input row {row} of the training data is not finite, maybe after augmentation."
+        return f"Input row {row} is not finite, maybe after augmentation."
     for name, parameter in model.named_parameters():
         if not is_finite(parameter):
-            return f"The parameter {name} was not finite before this step."
+            return f"The parameter {name} was not finite before."
     with recording(layers_of(model)) as calls:
         _, loss = forward(batch)
     for path, call in calls_with_paths(model, calls):
         layer = f"{path} ({type(call.module).__name__})"
         if not is_finite(call.inputs):
-            found = "all earlier outputs are finite, its input is not"
-            return f"It began before layer {layer}: {found}."
+            return f"It began before layer {layer}, whose input is not finite."
         if not is_finite(call.output):
-            return f"It began in layer {layer}: its input is finite, its output is not."
+            return f"It began in layer {layer}: only its output is not finite."
     if not is_finite(loss):
-        return "It began in the loss: the output of every layer is finite."
+        return "It began in the loss: every layer has finite outputs."
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     bad = [name for name, g in zip(parameters, gradients, strict=True) if not is_finite(g)]
     if bad:
         return f"The loss is finite, but the gradient of {bad[-1]} is not."
-    return "The loss and its gradient overflow when they are summed."
+    return "The sum of the losses or gradients overflows."

@@ -22,9 +22,8 @@ class History:
     """The metrics of each finished epoch, where ``history["loss"]`` is a column.
 
     The columns are ``epoch`` (from 1), ``loss``, ``accuracy`` and ``width`` (mean width of the
-    probability intervals) of the training batches, the same metrics of the validation data with the
-    prefix ``val_``, ``learning_rate`` and ``seconds``. A value is ``None`` if it is not finite or
-    is not defined.
+    probability intervals) of the training batches, the same with the prefix ``val_`` for the
+    validation data, ``learning_rate`` and ``seconds``. A value that is not finite is ``None``.
 
     Example:
         >>> history = History(({"epoch": 1, "val_loss": 0.7}, {"epoch": 2, "val_loss": 0.9}))
@@ -40,8 +39,7 @@ class History:
 
     def __getitem__(self, name: str) -> list[float | None]:
         if self.rows and name not in self.rows[0]:
-            known = ", ".join(self.rows[0])
-            raise KeyError(f"The history has no column {name!r}; its columns are {known}.")
+            raise KeyError(f"No column {name!r} in the history; it has {', '.join(self.rows[0])}.")
         return [row[name] for row in self.rows]
 
     @property
@@ -52,19 +50,20 @@ class History:
 
 
 def best_index(rows: Sequence[Row]) -> int | None:
-    """Return the index of the first row with the lowest validation loss, if there is one."""
-    losses = [(loss, i) for i, row in enumerate(rows) if (loss := row["val_loss"]) is not None]
-    return min(losses)[1] if losses else None
+    """Return the index of the first row with the lowest validation loss."""
+    losses = {i: loss for i, row in enumerate(rows) if (loss := row["val_loss"]) is not None}
+    return min(losses, key=losses.__getitem__, default=None)
 
 
 def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
     """Return whether the validation loss has not improved for ``patience`` epochs."""
-    best = best_index(rows)
-    return patience is not None and best is not None and len(rows) - 1 - best >= patience
+    if patience is None or (best := best_index(rows)) is None:
+        return False
+    return len(rows) - 1 - best >= patience
 
 
 class EpochSums:
-    """Sums of loss, accuracy and mean width over the batches of an epoch, on the device."""
+    """Sums of loss, accuracy and mean width over an epoch, on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._dtype = torch.float32 if device.type == "mps" else torch.float64
@@ -73,10 +72,7 @@ class EpochSums:
 
     @torch.no_grad()
     def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Tensor | int:
-        """Add the mean loss of a batch, and return the sum of the weights of its rows.
-
-        The prediction may also be the logits of an ordinary network.
-        """
+        """Add a batch with its prediction or logits, and return the total weight of its rows."""
         mass = len(y) if weight is None else weight_per_row(weight, y).sum()
         labels = prediction.detach() if isinstance(prediction, Tensor) else prediction.label
         width = prediction.width.mean() if isinstance(prediction, CredalSet) else math.nan
@@ -110,7 +106,7 @@ class EpochSums:
 
 
 def _labels(prediction: Tensor) -> Tensor:
-    """Return the predicted classes of logits ``(N, K)`` or ``(N, 1)``, or of labels ``(N,)``."""
+    """Return the classes of logits ``(N, K)`` or ``(N, 1)``, or labels ``(N,)``."""
     if prediction.ndim == 1:
         return prediction
     return prediction[:, 0] > 0 if prediction.shape[1] == 1 else prediction.argmax(1)

@@ -1,8 +1,7 @@
 """The training loop of all classifiers (paper, Section "Training procedure").
 
-The loss of the model is minimized with Adam. After each step, the negative radii of a CreINN are
-set to zero. The random numbers depend only on the seed, the epoch and the rank, so checkpoints do
-not contain the state of the generators.
+Adam minimizes the loss. After each step, the negative radii of a CreINN are set to zero. The random
+numbers depend only on the seed, the epoch and the rank, so checkpoints contain no generators.
 """
 
 import copy
@@ -51,46 +50,40 @@ def fit(
     config: TrainConfig | None = None,
     augment: Augment | None = None,
 ) -> History:
-    """Train ``model`` in place.
+    """Train ``model`` in place; it ends in eval mode on the device of the settings.
 
-    After training, the model is in eval mode and on the device of the configuration.
-
-    If ``config.directory`` is set, a run that was killed or interrupted by Ctrl-C is resumed by a
-    call with the same arguments, or with more epochs. The final weights are the same as without the
-    interruption, bit for bit if the machine, the version of torch, the number of threads and the
-    order of the data are the same.
+    With ``config.directory``, the same call, or one with more epochs, resumes a run that was killed
+    or interrupted by Ctrl-C. The final weights are the same as without the interruption, bit for
+    bit with the same machine, version of torch, number of threads and order of the data.
 
     In a process group, for example of torchrun, call ``fit`` with the same arguments in each
-    process (see :doc:`/scale`). Each process uses ``config.batch_size`` rows per step. The process
-    with rank 0 writes the files and shows the progress.
+    process; see :doc:`/scale`.
 
     Args:
-        model: A classifier with a loss, such as :class:`creinn.CreINN` or
-            :class:`creinn.baselines.SNN`.
+        model: Classifier with a loss, such as :class:`creinn.CreINN`.
         train_data: A pair ``(inputs, targets)`` of tensors or memory maps, a triple with positive
-            weights ``(N,)`` of the rows, a :class:`creinn.data.Dataset`, a torch ``Dataset`` of
-            pairs, or a DataLoader, whose batches are not changed. Inputs can also be an
-            :class:`creinn.Interval`, or a dict or tuple of tensors for an ordinary network. Targets
-            are classes ``(N,)`` or label distributions ``(N, K)``.
+            row weights ``(N,)``, a :class:`creinn.data.Dataset`, a torch ``Dataset`` of pairs, or a
+            DataLoader. Inputs can also be a :class:`creinn.Interval`, or a dict or tuple of tensors
+            for an ordinary network. Targets are classes ``(N,)`` or distributions ``(N, K)``.
         val_data: Validation data of the same kinds, for the history, ``patience`` and ``keep``.
-        config: Settings; the default is ``TrainConfig()``.
-        augment: A function ``augment(x, generator)`` that returns a changed batch of inputs. All
-            of the random numbers must be sampled with ``generator``.
+        config: Settings; by default ``TrainConfig()``.
+        augment: Function ``augment(x, generator)`` that changes a batch of inputs, with random
+            numbers of ``generator`` only.
 
     Returns:
-        The history. If the training is interrupted by Ctrl-C, ``interrupted`` is True and the model
-        has the weights of the last step.
+        The history. After a Ctrl-C, ``interrupted`` is True and the model has the weights of the
+        last step.
 
     Raises:
         TypeError: If the model has no loss, or the type of the data is not supported.
-        ValueError: If the data or the settings are not valid for the model, or if the directory
-            contains the checkpoints of a different run.
+        ValueError: If the data or settings are not valid for the model, or the directory contains
+            another run.
         FloatingPointError: If the loss or its gradient is not finite. The message names the layer.
-        OSError: If a checkpoint cannot be written. The previous checkpoint is not changed.
+        OSError: If a checkpoint cannot be written; the previous one is not changed.
         ConnectionError: If the connection to another process is lost.
     """
-    config = TrainConfig() if config is None else config
-    return _Run(model, train_data, val_data, config, augment).train(_progress(config, 1))
+    run = _Run(model, train_data, val_data, config or TrainConfig(), augment)
+    return run.train(Progress(run.config.progress and rank() == 0))
 
 
 def fit_members(
@@ -103,31 +96,26 @@ def fit_members(
 ) -> tuple[list[AnyClassifier], list[History]]:
     """Train the members of an ensemble, each with its own seed and directory.
 
-    The function ``build`` returns an untrained classifier. If the training is interrupted by
-    Ctrl-C, there can be less than ``count`` members.
+    ``build`` returns an untrained classifier. A Ctrl-C leaves fewer than ``count`` members.
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
-    progress = _progress(config, count)
-    while len(members) < count and not (histories and histories[-1].interrupted):
-        seed = derived_seed(config.seed, len(members))
+    progress = Progress(config.progress and rank() == 0, count)
+    for number in range(count):
+        seed = derived_seed(config.seed, number)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             members.append(build())
-        folder = config.directory and Path(config.directory) / f"member-{len(histories)}"
+        folder = config.directory and Path(config.directory) / f"member-{number}"
         own = replace(config, seed=seed, directory=folder)
         histories.append(_Run(members[-1], train_data, val_data, own, augment).train(progress))
+        if histories[-1].interrupted:
+            break
     return members, histories
 
 
 class _Run:
-    """A training run, with the model, the data and the settings."""
-
-    step: TrainStep
-    checkpoints: Checkpoints
-    timer: SyncTimer
-    progress: Progress
-    is_checked = False  # whether the network returns logits for the first batch
+    """A training run."""
 
     def __init__(
         self,
@@ -142,21 +130,21 @@ class _Run:
         self.device = choose_device(config.device)
         like = next(p for p in model.to(self.device).parameters() if p.is_floating_point())
         read = partial(Rows, num_classes=model.num_classes, like=like, workers=config.workers)
-        self.train_rows = read(train_data, name="train_data")
+        self.train_rows = train = read(train_data, name="train_data")
         self.val_rows = None if val_data is None else read(val_data, name="val_data")
-        self.config = config = config.for_rows(self.train_rows.count())
+        self.config = config = config.for_rows(train.count())
         self.batch_size: int = config.batch_size or 1
         self.total_batch_size = self.batch_size * world_size()
-        _check_settings(model, self.train_rows, self.val_rows, self.batch_size, config)
+        _check_settings(model, train, self.val_rows, self.batch_size, config)
         if config.class_weight is not None:
-            weights = _class_weights(config.class_weight, model.num_classes, self.train_rows)
-            for rows in filter(None, (self.train_rows, self.val_rows)):
-                rows.class_weights = weights.to(like)
-        self.steps = self.train_rows.steps(self.batch_size)  # None if the number is not known
+            weights = _class_weights(config.class_weight, model.num_classes, train).to(like)
+            for rows in filter(None, (train, self.val_rows)):
+                rows.class_weights = weights
+        self.steps = train.steps(self.batch_size)  # None if not known
         self.forward = Forward(model, config, self.device)
 
     def train(self, progress: Progress) -> History:
-        """Train the model for the remaining epochs."""
+        """Train for the remaining epochs."""
         model, config, interrupted = self.model, self.config, False
         with (
             train_only(model, config.train),
@@ -173,7 +161,7 @@ class _Run:
                 while len(rows) < config.epochs and not is_out_of_patience(rows, config.patience):
                     started, epoch = time.perf_counter(), len(rows) + 1
                     rate = config.learning_rate_at(epoch - 1)
-                    self.step.set_learning_rate(rate)
+                    self.step.optimizer.param_groups[0]["lr"] = rate
                     metrics = self._train_epoch(epoch) | self._validate()
                     seconds = time.perf_counter() - started
                     row = {"epoch": epoch, **metrics, "learning_rate": rate, "seconds": seconds}
@@ -189,7 +177,6 @@ class _Run:
         return History(tuple(rows), interrupted)
 
     def _prepare(self) -> None:
-        """Prepare the model, the optimizer and the checkpoints."""
         model, config = self.model, self.config
         self._seed(0)
         with single_process():  # every process reads all data
@@ -198,17 +185,20 @@ class _Run:
         set_train_mode(model, config.train)
         self.step = TrainStep(self.forward, config, self.device)
         data = self.train_rows, self.val_rows, self.augment
-        optimizer, scaler = self.step.optimizer, self.step.scaler
-        self.checkpoints = Checkpoints(config, model, optimizer, scaler, data)
+        self.checkpoints = Checkpoints(config, model, self.step, data)
 
     def _seed(self, epoch: int, rank: int = 0) -> int:
-        """Seed all generators for an epoch, and return the seed."""
+        """Seed torch, NumPy and Python for an epoch, and return the seed."""
         seed = derived_seed(self.config.seed, epoch, rank)
-        seed_everything(seed, self.device)
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # faster than for all devices
+        else:
+            torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002  (for transforms that use NumPy)
         return seed
 
     def _train_epoch(self, epoch: int) -> Row:
-        """Update the weights for each batch, and return the training metrics."""
         self.progress.start_epoch(epoch)
         sums = EpochSums(self.device)
         for step, batch in enumerate(self._epoch_batches(epoch), 1):
@@ -227,22 +217,20 @@ class _Run:
         return means
 
     def _epoch_batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, which are the same in each call."""
+        """Yield the same batches of an epoch in each call."""
         batches = self.train_rows.shuffled(self.batch_size, self._seed(epoch), self.augment)
         for step, batch in enumerate(batches):
-            if step == 0 and not self.is_checked:
+            if step == 0 and not self.model.is_checked:
                 with evaluating(self.model):
                     self.model.check_network(batch.x)
-                self.is_checked = True
             if step == 0 and rank() > 0:  # a DataLoader needs the same order on all ranks
                 self._seed(epoch, rank())
             yield batch
 
     def _validate(self) -> Row:
-        """Return the validation metrics."""
         if self.val_rows is None:
             return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-        broadcast_state(self.model)  # the statistics of batch norm
+        broadcast_state(self.model)  # statistics of batch norm
         sums = EpochSums(self.device)
         size = self.val_rows.evaluation_batch_size(self.batch_size)
         with evaluating(self.model), torch.no_grad():
@@ -251,22 +239,19 @@ class _Run:
         return sums.means("val_")
 
     def _finish(self, interrupted: bool) -> None:
-        """Copy the weights of rank 0 to all processes, and call ``after_training``."""
+        """Fit what depends on the weights, after copying those of rank 0."""
         broadcast_state(self.model)
         self.model.eval()
         if interrupted:
             return
         self._seed(self.config.epochs + 1)
-        data = filter(None, (self.train_rows, self.val_rows))
-        sizes = ((rows, rows.evaluation_batch_size(self.batch_size)) for rows in data)
-        self.model.after_training(*(rows.labelled(size) for rows, size in sizes))
+        data = [rows for rows in (self.train_rows, self.val_rows) if rows is not None]
+        sizes = [rows.evaluation_batch_size(self.batch_size) for rows in data]
+        self.model.after_training(*map(Rows.labelled, data, sizes))
         broadcast_state(self.model)
 
     def _raise_failure(self, epoch: int, steps: int) -> NoReturn:
-        """Repeat the epoch to find the step that was not finite, and raise an error.
-
-        The weights of the model are the ones before this step.
-        """
+        """Repeat the epoch up to the failed step, and raise an error that explains it."""
         broadcast_object(self.checkpoints.restore)
         self.step.broadcast()
         cause = "It did not occur when the epoch was repeated."
@@ -280,82 +265,61 @@ class _Run:
         raise FloatingPointError(failure_message(epoch, step, self.steps, cause))
 
     def _explain(self, epoch: int, failed: int, last: Batch) -> str:
-        """Read the batch of all processes in a failed step again, and find the cause."""
+        """Find the cause of a failed step in the joint batch of all processes."""
         batches = self.train_rows.shuffled(self.total_batch_size, self._seed(epoch), self.augment)
         batch = next(islice(batches, failed - 1, None), last)
         return explain_failure(self.model, self.forward, batch)
 
 
-def _progress(config: TrainConfig, networks: int) -> Progress:
-    return Progress(config.progress and rank() == 0, networks)
-
-
 def _check_model(model: Any) -> None:
-    """Check that a model can be trained."""
     name = type(model).__name__
     if not isinstance(model, Classifier):
-        advice = "Wrap the network: CreINN(network), SNN(network)"
-        raise TypeError(f"fit needs a classifier, got {name}. {advice}.")
+        raise TypeError(f"fit needs a classifier such as CreINN(network), got {name}.")
     if type(model).loss is Classifier.loss:
         raise TypeError(f"{name} has no loss. Fit its members one by one.")
     if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("No parameter of the model requires a gradient: nothing can be trained.")
+        raise ValueError("The model has no parameters that require a gradient.")
 
 
 def _check_settings(
     model: Classifier, train: Rows, val: Rows | None, batch_size: int, config: TrainConfig
 ) -> None:
-    """Check that the settings match the data and the model."""
-    if val is None and config.patience is not None:
-        raise ValueError("patience needs val_data: early stopping uses the validation loss.")
-    if val is None and config.keep == "best":
-        raise ValueError("keep='best' needs val_data: it uses the validation loss.")
+    if val is None and (config.patience is not None or config.keep == "best"):
+        name = "keep='best'" if config.patience is None else "patience"
+        raise ValueError(f"{name} needs val_data, for the validation loss.")
     if train.row_weights is not None and config.class_weight is not None:
-        advice = "Multiply the row weights and drop class_weight"
-        raise ValueError(f"Both rows and classes have weights. {advice}.")
+        raise ValueError("class_weight cannot be used if the rows have weights. Multiply them.")
     count, processes = train.count(), world_size()
     if count is None:
         return
     found = f"train_data has {count} rows for {processes} processes"
     if count < processes:
         raise ValueError(f"{found}; each needs at least one.")
-    norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
-    has_norm = any(isinstance(layer, norms) for layer in model.modules())
-    if has_norm and min(-(-count // processes), batch_size) == 1:
-        found = found if count <= processes else "batch_size is 1"
-        raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
+    if count == processes or batch_size == 1:
+        found = found if count == processes else "batch_size is 1"
+        norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
+        if any(isinstance(layer, norms) for layer in model.modules()):
+            raise ValueError(f"Batch norm needs at least two rows per batch, but {found}.")
 
 
 def _class_weights(class_weight: Any, num_classes: int, train: Rows) -> Tensor:
-    """Return the weights of the classes in the loss."""
     if class_weight == "balanced":
         counts = train.class_counts().double()
         return counts.sum() / (num_classes * counts.clamp_min(1))
-    if len(class_weight) != num_classes:
-        found = f"{len(class_weight)} weights for {num_classes} classes"
-        raise ValueError(f"class_weight has {found}.")
+    if (found := len(class_weight)) != num_classes:
+        raise ValueError(f"class_weight has {found} weights for {num_classes} classes.")
     return torch.tensor(class_weight)
 
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
-    """Return a different seed for each epoch and process."""
+    """Return a seed for each epoch and process."""
     sequence = np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)])
     return int(sequence.generate_state(1, np.uint64)[0]) >> 1
 
 
-def seed_everything(seed: int, device: torch.device) -> None:
-    """Seed torch, NumPy and Python."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)  # faster than a seed for all devices
-    else:
-        torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  (for transforms that use NumPy)
-
-
 @contextmanager
 def preserve_random_state(device: torch.device, deterministic: bool) -> Iterator[None]:
-    """Restore the random number generators and the choice of algorithms on exit."""
+    """Restore the random generators and the choice of algorithms on exit."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     mode = torch.get_deterministic_debug_mode()
     if deterministic:

@@ -10,15 +10,12 @@ LINE_SECONDS = 10.0  # time between two lines
 
 
 class Progress:
-    """Show a bar in a terminal or a notebook, or else lines on standard error.
-
-    A line with the epoch, the step, the metrics and the remaining time is printed every
-    :data:`LINE_SECONDS`.
+    """Bar in a terminal or a notebook, or a line every :data:`LINE_SECONDS` on stderr.
 
     Args:
         enabled: Whether to show anything.
-        networks: The number of networks, which are trained one after another.
-        clock: A function that returns the time in seconds.
+        networks: Number of networks that are trained one after another.
+        clock: Function that returns the time in seconds.
     """
 
     def __init__(
@@ -32,7 +29,7 @@ class Progress:
     def start(self, epochs: int, finished_epochs: int, steps: int | None) -> None:
         """Start the next network, with ``steps`` per epoch or ``None`` if it is not known."""
         self._network += 1
-        self._epochs, self._epoch, self._steps = epochs, finished_epochs, steps
+        self._epochs, self._steps = epochs, steps
         self._started = self._clock()
         self._first = self._before = self._done = (steps or 0) * finished_epochs
         self._bar = tqdm(
@@ -41,8 +38,9 @@ class Progress:
 
     def start_epoch(self, epoch: int) -> None:
         """Start an epoch, counted from 1."""
-        self._epoch, self._before = epoch, self._done
-        self._bar.set_description(self._place(), refresh=self._done == self._first)
+        network = f"network {self._network}/{self._networks}, " if self._networks > 1 else ""
+        self._place, self._before = f"{network}epoch {epoch}/{self._epochs}", self._done
+        self._bar.set_description(self._place, refresh=self._done == self._first)
 
     def update(self, step: int, numbers: Mapping[str, float | None]) -> None:
         """Show the metrics after a step of the epoch, counted from 1."""
@@ -53,15 +51,17 @@ class Progress:
         now = self._clock()
         if self._shows_lines and now - self._last_line >= LINE_SECONDS:
             self._last_line = now
-            of_all = "" if self._steps is None else f"/{self._steps}"
-            place = f"{self._place()}, step {step}{of_all}"
-            parts = [place, *(f"{name} {value}" for name, value in shown.items())]
-            if (seconds := self._remaining(now)) is not None:
-                parts.append(f"{tqdm.format_interval(seconds)} left")
+            steps = "" if self._steps is None else f"/{self._steps}"
+            parts = [self._place, f"step {step}{steps}"]
+            parts += [f"{name} {value}" for name, value in shown.items()]
+            if (total := self._total()) is not None:
+                per_step = (now - self._started) / (self._done - self._first)
+                left = total * (self._networks - self._network + 1) - self._done
+                parts.append(f"{tqdm.format_interval(per_step * left)} left")
             print(", ".join(parts), file=sys.stderr, flush=True)
 
     def end_epoch(self, steps: int) -> None:
-        """Set the number of steps per epoch at the end of an epoch."""
+        """Set the number of steps per epoch."""
         self._steps = steps
         self._bar.total = self._total()
 
@@ -69,17 +69,5 @@ class Progress:
         """Close the bar of the current network."""
         self._bar.close()
 
-    def _place(self) -> str:
-        network = f"network {self._network}/{self._networks}, " if self._networks > 1 else ""
-        return f"{network}epoch {self._epoch}/{self._epochs}"
-
     def _total(self) -> int | None:
         return None if self._steps is None else self._steps * self._epochs
-
-    def _remaining(self, now: float) -> float | None:
-        """Return the remaining time in seconds, for all epochs of all networks."""
-        total = self._total()
-        if total is None:
-            return None
-        steps = total * (self._networks - self._network + 1) - self._done
-        return (now - self._started) / (self._done - self._first) * steps

@@ -25,7 +25,7 @@ from creinn.training.history import EpochSums
 
 
 class Forward(torch.nn.Module):
-    """Prediction and loss of a batch, as a module for ``DistributedDataParallel``."""
+    """Prediction and loss of a batch as a module, for ``DistributedDataParallel``."""
 
     def __init__(self, model: Classifier, config: TrainConfig, device: torch.device) -> None:
         super().__init__()
@@ -36,49 +36,46 @@ class Forward(torch.nn.Module):
             self._precision = torch.autocast(device.type, dtype)
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss, in the precision of the configuration."""
+        """Return the prediction and the loss."""
         with self._precision:
             return self.model.batch_loss(batch.x, batch.y, batch.weight)
 
 
 class TrainStep:
-    """Update of the weights for a batch, with the gradients of all processes."""
+    """Update of the weights with the gradients of all processes."""
 
     def __init__(self, forward: Forward, config: TrainConfig, device: torch.device) -> None:
         self._network: torch.nn.Module = forward
         self._model = forward.model
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._idle: list[Parameter] | None = None  # biases with a gradient of zero
-        self.optimizer = torch.optim.Adam(
-            self._parameters, config.learning_rate or 1e-3, fused=True
-        )
-        has_scales = config.mixed_precision and device.type == "cuda"
-        self.scaler = torch.amp.GradScaler(device.type, enabled=has_scales)
+        rate = config.learning_rate_at(0)
+        self.optimizer = torch.optim.Adam(self._parameters, rate, fused=True)
+        is_scaled = config.mixed_precision and device.type == "cuda"
+        self.scaler = torch.amp.GradScaler(device.type, enabled=is_scaled)
 
     def start(self) -> None:
-        """Copy the state of rank 0, which reads the checkpoints, and start to sum gradients."""
+        """Copy the state of rank 0 and synchronize the gradients of the processes."""
         if world_size() > 1:
             self.broadcast()
             self._network = DistributedDataParallel(self._network, find_unused_parameters=True)
 
     def broadcast(self) -> None:
-        """Copy the weights and the state of the optimizer from rank 0 to all processes."""
+        """Copy the weights and the optimizer of rank 0 to all processes."""
         broadcast_state(self._model)
         if world_size() > 1:
             for part in (self.optimizer, self.scaler):
                 part.load_state_dict(broadcast_object(part.state_dict))
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Set the learning rate of the optimizer."""
-        self.optimizer.param_groups[0]["lr"] = rate
-
     def __call__(self, batch: Batch, sums: EpochSums) -> None:
         """Update the weights, and add the metrics of the batch to ``sums``."""
-        known = None if self._idle is None else nullcontext(self._idle)
-        with known or zero_grad_biases(self._model) as self._idle:
+        if self._idle is None:
+            with zero_grad_biases(self._model) as self._idle:
+                prediction, loss = self._network(batch)
+        else:
             prediction, loss = self._network(batch)
         mass = sums.add(batch.y, batch.weight, prediction, loss)
-        if world_size() > 1:  # the mean over the processes is then the mean over all rows
+        if world_size() > 1:  # the mean of the processes is the mean of all rows
             own = torch.as_tensor(mass, dtype=loss.dtype, device=loss.device)
             loss = loss * (world_size() * own / all_sum(own))
         for parameter in self._parameters:
@@ -91,16 +88,13 @@ class TrainStep:
         self._model.after_step()
 
     def is_finite(self) -> bool:
-        """Return whether the parameters and their mean squared gradients are finite."""
+        """Return whether the parameters and the state of Adam are finite."""
         squares = [state["exp_avg_sq"] for state in self.optimizer.state.values()]
-        values = [tensor.detach() for tensor in (*self._parameters, *squares)]
-        return bool(get_total_norm(values, torch.inf).isfinite())
+        values = [parameter.detach() for parameter in self._parameters]
+        return bool(get_total_norm(values + squares, torch.inf).isfinite())
 
     def close(self) -> None:
-        """Release all references to the process group.
-
-        Otherwise a thread of the group can abort the process after ``destroy_process_group``.
-        """
+        """Release the process group, whose threads could otherwise abort the process later."""
         if isinstance(self._network, DistributedDataParallel):
             self._network = self._network.module
             gc.collect()
@@ -108,20 +102,17 @@ class TrainStep:
 
 @contextmanager
 def train_only(model: torch.nn.Module, part: str) -> Iterator[None]:
-    """Freeze the parameters that are not in ``part``, and restore them on exit.
-
-    See :attr:`TrainConfig.train`. If a parameter is already frozen, it is not trained.
-    """
+    """Freeze parameters that are not in ``part`` until exit; see :attr:`TrainConfig.train`."""
     if part == "all":
         yield
         return
-    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
-    layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
+    modules = list(model.modules())
+    norms = [module for module in modules if isinstance(module, IntervalBatchNorm)]
+    layers = [module for module in modules if isinstance(module, IntervalParameters)]
     radii = {radius for layer in layers for radius in layer.radii().values()}
     if not any(radius.requires_grad for radius in radii):
-        name = type(model).__name__
-        found = f"every radius of {name} has requires_grad=False" if radii else f"{name} has none"
-        raise ValueError(f"train='radii' needs radii that can be trained, but {found}.")
+        found = "every radius has requires_grad=False" if radii else "there is no radius"
+        raise ValueError(f"train='radii' cannot train {type(model).__name__}: {found}.")
     kept = radii | {p for norm in norms if norm.mode != "sound" for p in norm.parameters()}
     frozen = [p for p in model.parameters() if p.requires_grad and p not in kept]
     norms = [norm for norm in norms if not norm.center_frozen]
@@ -140,20 +131,21 @@ def _freeze(parameters: list[Parameter], norms: list[IntervalBatchNorm], frozen:
 
 
 def set_train_mode(model: torch.nn.Module, part: str) -> None:
-    """Set the model to training mode, but ordinary batch norms to eval mode for the radii."""
+    """Set the model to training mode; for radii, ordinary batch norms stay in eval mode."""
     model.train()
-    for layer in model.modules() if part == "radii" else ():
-        if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
+    for layer in model.modules():
+        is_ordinary = isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm)
+        if part == "radii" and is_ordinary:
             layer.eval()
 
 
 @contextmanager
 def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
-    """Find the biases with a gradient of zero in a forward pass; filled on exit.
+    """Find the biases with a gradient of zero in a forward pass; the list is filled on exit.
 
-    If the last linear layer is followed by batch norm, the gradient of its bias is zero. The
-    computed gradient is a rounding error, but a step of Adam does not depend on the scale of the
-    gradient. In paper mode, the same is true of the radius of the bias.
+    If the layer is followed by batch norm, the gradient of its bias is zero, and in paper mode
+    also that of the radius. The computed gradient is a rounding error, but a step of Adam does not
+    depend on the scale of the gradient.
     """
     found: list[Parameter] = []
     norm: Any = getattr(model, "norm", None)
@@ -167,7 +159,7 @@ def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
     logits = [call.inputs[0] for call in calls if call.module is norm]
     heads = [call.module for call in calls if any(call.output is x for x in logits)]
     if len(logits) != 1 or len(heads) != 1 or sum(call.module is heads[0] for call in calls) != 1:
-        return  # there is a layer between them, or a layer is called several times
+        return  # a layer between them, or called several times
     if getattr(logits[0], "_version", 0) > 0:
         return  # changed in place
     names = ("bias", "bias_radius") if getattr(norm, "mode", None) == "paper" else ("bias",)

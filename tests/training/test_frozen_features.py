@@ -5,7 +5,7 @@ import torch
 
 from creinn import CreINN, Ensemble, TrainConfig, fit, models
 from creinn.baselines import SNN, DeepEnsemble
-from creinn.training.features import Extractor, FeatureHead, attach_network
+from creinn.training.frozen_features import Extractor, FeatureHead, attach_network
 
 
 @pytest.fixture

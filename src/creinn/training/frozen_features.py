@@ -1,8 +1,7 @@
 """Training of the head of a frozen network on features that are computed once.
 
-An :class:`Extractor` computes the pooled outputs of the feature layers of each row. A classifier
-with a :class:`FeatureHead` is trained on these rows like any other, including its distance. Then
-:func:`attach_network` replaces the stored features by the network.
+An :class:`Extractor` computes the features. A classifier with a :class:`FeatureHead` is trained on
+them, and :func:`attach_network` replaces the stored features by the network.
 """
 
 import copy
@@ -24,15 +23,15 @@ BATCH_SIZE = 16
 
 
 class Extractor:
-    """Function that returns the features ``(N, D)`` of all feature layers of a network.
+    """Compute the features ``(N, D)``, the pooled outputs of all feature layers of a network.
 
     Args:
-        network: A network with a method ``features`` and a layer ``head``; it is put in eval mode.
+        network: Network with a method ``features`` and a layer ``head``; it is put in eval mode.
         example: Inputs of the network.
 
     Attributes:
-        layers: The feature layers. The last one is the input of the head.
-        widths: The number of features of each layer.
+        layers: Feature layers. The last one is the input of the head.
+        widths: Number of features of each layer.
     """
 
     def __init__(self, network: Network, example: Tensor) -> None:
@@ -44,7 +43,7 @@ class Extractor:
         self.widths = [part.shape[1] for part in self._parts(example)]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the features of the rows."""
+        """Compute the features of the rows."""
         return torch.cat([torch.cat(self._parts(part), 1) for part in x.split(BATCH_SIZE)])
 
     @torch.inference_mode()
@@ -55,12 +54,12 @@ class Extractor:
 
 
 class FeatureHead(Network):
-    """A linear head on stored features.
+    """Linear head on the stored features of the last layer.
 
     Args:
-        widths: The number of features of each layer. The head uses those of the last layer.
-        num_logits: The number of logits.
-        layers: The family of the head.
+        widths: Number of features of each layer.
+        num_logits: Number of logits.
+        layers: Family of the head.
     """
 
     def __init__(self, widths: Sequence[int], num_logits: int, layers: Any = torch.nn) -> None:
@@ -76,7 +75,7 @@ class FeatureHead(Network):
 
     @property
     def feature_layers(self) -> tuple[str, ...]:
-        """The layers that return the stored features."""
+        """The layers with the stored features."""
         return *(f"parts.{index}" for index in range(len(self.parts))), HEAD
 
     def features(self, x: Any) -> Any:
@@ -88,15 +87,15 @@ class FeatureHead(Network):
 
 
 def attach_network(model: Any, extractor: Extractor) -> None:
-    """Replace the stored features of a trained model, or of its members, by the network."""
+    """Replace the stored features of a model, or of its members, by the network."""
     for member in members_of(model):
         network: Any = copy.deepcopy(extractor.network)
         network.fc = member.network.fc
         member.network, member.is_checked = network, False
         if getattr(member, "distance_radius", None) is not None:
             member.feature_layers = extractor.layers
-    for part in model.modules():
-        if isinstance(part, CredalClassifier):
-            for mark in (getattr(part, "distance_fitted_on", None), part.calibration.fitted_on):
-                if isinstance(mark, FittedOn) and mark.parts:
-                    mark.parts = part.part_hashes()
+    classifiers = (part for part in model.modules() if isinstance(part, CredalClassifier))
+    for part in classifiers:
+        for mark in (getattr(part, "distance_fitted_on", None), part.calibration.fitted_on):
+            if isinstance(mark, FittedOn) and mark.parts:
+                mark.parts = part.part_hashes()
