@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import ndiff
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,9 @@ from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Rows
 from creinn.training.history import Row, best_index
-from creinn.training.step import TrainStep
+
+if TYPE_CHECKING:
+    from creinn.training.step import TrainStep
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
 FORMAT = 1
@@ -82,7 +84,7 @@ class Checkpoints:
     """The last and the best state of a run, in memory and in ``config.directory``."""
 
     def __init__(
-        self, config: TrainConfig, model: torch.nn.Module, step: TrainStep, data: Data
+        self, config: TrainConfig, model: torch.nn.Module, step: "TrainStep", data: Data
     ) -> None:
         self._config, self._model = config, model
         self._optimizer, self._scaler = step.optimizer, step.scaler

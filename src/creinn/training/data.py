@@ -176,13 +176,11 @@ class Rows:
 
     def _read_pair(self, inputs: Any, targets: Any, weights: Any = None) -> Tensor:
         """Store the checked data, and return the targets."""
-        if is_mapped(inputs):
-            inputs = as_inputs(inputs, keep_arrays=True)
-        else:
-            inputs = self._check_inputs(inputs)
+        mapped = is_mapped(inputs)
+        inputs = as_inputs(inputs, keep_arrays=True) if mapped else self._check_inputs(inputs)
         targets = as_targets(targets, self._num_classes, self._name)
         self._pair = inputs, targets
-        self.in_memory = None if is_mapped(inputs) else self._pair
+        self.in_memory = None if mapped else self._pair
         if (rows := count_rows(inputs)) != len(targets):
             raise ValueError(f"{self._name} has {rows} inputs but {len(targets)} targets.")
         if weights is not None:
