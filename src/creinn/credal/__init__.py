@@ -1,11 +1,11 @@
-"""Credal sets that are defined by probability intervals; the package only depends on torch.
+"""Credal sets that are defined by probability intervals.
 
-- ``probability``: from interval logits to probability intervals
+- ``probability``: intervals from the logits
 - ``credal_set``: the class :class:`CredalSet`
 - ``entropy``, ``entropy_search``: uncertainties
-- ``decision``: rules for the classes that are not ruled out
-- ``conformal``, ``margin``, ``abstention``: guarantees by calibration
-- ``loss``: the training losses
+- ``decision``: decision rules
+- ``conformal``, ``margin``, ``abstention``: calibration
+- ``loss``: training losses
 - ``plot``: plots with matplotlib
 """
 

@@ -1,21 +1,21 @@
 r"""Abstention with a bound on the error rate among accepted rows.
 
-A row is accepted if its uncertainty is at most a limit. The limit is found by Learn then Test
-(Angelopoulos et al., 2021) with fixed-sequence testing; see also Geifman and El-Yaniv (2017):
+A row is accepted if its uncertainty is at most a limit. The limit is found by
+Learn then Test (Angelopoulos et al., 2021) with fixed-sequence testing:
 
-1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the candidates: the
-   uncertainties at :data:`SHARES` equally spaced shares.
-2. The candidates are tested by the other rows. If n of them are accepted with k errors, the
-   p-value of the hypothesis that the error rate exceeds ``max_error`` is the binomial tail
-   probability :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
-3. The tests start at a candidate that accepts enough rows, and stop at the first p-value above
-   ``1 - confidence``. The limit is the last candidate before.
+1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the
+   candidates: the uncertainties at :data:`SHARES` equally spaced shares.
+2. The candidates are tested by the other rows. If n rows are accepted with k
+   errors, the p-value is :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
+3. The tests start at a candidate that accepts enough rows, and stop at the
+   first p-value above ``1 - confidence``. The limit is the last candidate
+   before.
 
-The candidates and the start do not depend on the rows that test them, so every p-value is valid.
-With probability ``confidence`` over calibration sets, the error rate among accepted rows is at most
-``max_error``, *if all rows are independent and have the same distribution* and ``max_error`` was
-chosen before. If there are groups, this is valid in each of them. **There is no guarantee for data
-with another distribution.**
+The candidates and the start do not depend on the other rows. With probability
+``confidence`` over calibration sets, the error rate among accepted rows is at
+most ``max_error``, *if all rows are independent and identically distributed*
+and ``max_error`` was chosen before. This is valid in each group. **There is no
+guarantee for data with another distribution.**
 """
 
 import math
@@ -31,42 +31,42 @@ from torch import Tensor
 from creinn.numerics import check_groups, check_share
 
 MEASURES = ("total", "aleatoric", "epistemic", "entropy")
-"""Uncertainties that can rank the rows, or the entropy of the predicted distribution."""
+"""Uncertainties, and the entropy of the predicted distribution."""
 SHARES = 50
 GRID_ROWS = 1000
 PerCandidate = Float[Tensor, "*sets candidates"]
 
 
 class NoThresholdError(ValueError):
-    """Error raised if no limit guarantees the rate; ``smallest`` is the best possible rate."""
+    """Error if no limit has the guarantee. The best rate is ``smallest``."""
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
-            f"max_error={max_error:g} cannot be guaranteed with {rows} calibration rows, but "
-            f"{smallest:g} can. Use a larger max_error, a lower confidence, or more rows."
+            f"{rows} calibration rows guarantee {smallest:g}, not max_error={max_error:g}. "
+            "Use a larger max_error, a lower confidence, or more rows."
         )
         self.smallest = smallest
 
 
 @dataclass(frozen=True)
 class Abstention:
-    """Limits of the uncertainty that the credal sets of a calibrated model carry."""
+    """Limits of the uncertainty for each group."""
 
-    limits: tuple[float, ...]  # of the groups; minus infinity accepts no row
+    limits: tuple[float, ...]  # minus infinity accepts no row
     groups: tuple[int, ...] | None
     by: str  # a name of MEASURES
-    max_error: float  # the largest error rate among accepted rows
-    confidence: float  # the probability of the guarantee
-    stale: str = ""  # the error message if the model has changed
+    max_error: float
+    confidence: float
+    stale: str = ""  # error message if the model has changed
 
     def accepts(
         self, uncertainty: Float[Tensor, "*batch"], groups: Any = None
     ) -> Bool[Tensor, "*batch"]:
-        """Return the rows that are accepted. Rows of unknown groups are not."""
+        """Return the accepted rows. Rows of unknown groups are not accepted."""
         if self.groups is None:
             return uncertainty <= self.limits[0]
         if groups is None:
-            raise ValueError("The calibration was by groups. Use s.accept(groups=...).")
+            raise ValueError("Calibrated by groups. Use s.accept(groups=...).")
         groups = check_groups(groups, uncertainty.shape).to(uncertainty.device)
         found = torch.zeros_like(uncertainty, dtype=torch.bool)
         for group, limit in zip(self.groups, self.limits, strict=True):
@@ -82,10 +82,11 @@ def fit_abstention(
     by: str = "total",
     groups: Any = None,
 ) -> Abstention:
-    """Find the largest limit that guarantees the error rate among accepted rows.
+    """Find the largest limit that guarantees the error rate.
 
-    Differences of at most 128 machine epsilons are ties. Each of the ``groups`` has its own limit.
-    A group without a limit gets a warning, and none of its rows are accepted.
+    Differences of at most 128 machine epsilons are ties. Each of the ``groups``
+    has its own limit. If there is none, a warning is given and no row is
+    accepted.
 
     Raises:
         NoThresholdError: If no limit qualifies.
@@ -118,7 +119,7 @@ def fit_abstention(
 
 
 class Candidates(NamedTuple):
-    """Candidates in increasing order, with the results of the rows that test them."""
+    """Candidates in increasing order, with the results of the tests."""
 
     limits: PerCandidate
     expected: PerCandidate  # accepted rows, estimated by the grid rows
@@ -127,9 +128,9 @@ class Candidates(NamedTuple):
 
 
 def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> Candidates:
-    """Choose the candidates by random rows, and count accepted rows and errors of the others.
+    """Choose candidates at random, and count the errors of the other rows.
 
-    The shape ``(*sets, rows)`` can have several sets of calibration rows.
+    The shape ``(*sets, rows)`` can have several calibration sets.
     """
     order = torch.randperm(uncertainty.shape[-1], generator=torch.Generator().manual_seed(0))
     size = min(max(len(order) // 5, 1), GRID_ROWS)
@@ -144,7 +145,7 @@ def find_candidates(uncertainty: Tensor, is_error: Tensor, tolerance: float) -> 
 
 
 def rows_needed_without_error(max_error: float, confidence: float) -> int:
-    """Return the smallest number of accepted rows with which a test can succeed.
+    """Return the smallest number of rows for which a test can succeed.
 
     Example:
         >>> rows_needed_without_error(0.05, 0.95)
@@ -154,8 +155,8 @@ def rows_needed_without_error(max_error: float, confidence: float) -> int:
 
 
 def error_bounds(candidates: Candidates, confidence: float) -> PerCandidate:
-    """Return the upper Clopper-Pearson bound of the error rate for each candidate."""
-    from scipy.special import bdtri  # inverts the binomial distribution function in its rate
+    """Return the upper Clopper-Pearson bound of each error rate."""
+    from scipy.special import bdtri
 
     errors, accepted = candidates.errors, candidates.accepted
     bounds = torch.from_numpy(bdtri(errors.numpy(), accepted.numpy(), 1 - confidence))
@@ -165,16 +166,16 @@ def error_bounds(candidates: Candidates, confidence: float) -> PerCandidate:
 def find_limits(
     candidates: Candidates, max_error: float, confidence: float
 ) -> Float[Tensor, "*sets"]:
-    """Return the last limit before a test fails; minus infinity if the first test fails.
+    """Return the last limit before a test fails, or minus infinity.
 
-    The first candidate accepts about half of the rows, or three times the necessary number if this
-    is smaller. If there were fewer rows, the sequence would be ended by a single error.
+    The first candidate accepts about half of the rows, or three times the
+    necessary number if this is smaller.
     """
     limits, expected = candidates.limits, candidates.expected
     needed, rows = rows_needed_without_error(max_error, confidence), expected.max().item()
     enough = max(needed, min(3 * needed, rows / 2))
     first = (expected < enough).sum(-1, keepdim=True).clamp_max(SHARES - 1)
-    # a p-value of at most 1 - confidence is a bound of at most max_error
+    # p-value <= 1 - confidence if and only if bound <= max_error
     is_before = torch.arange(SHARES) < first
     passes = is_before | (error_bounds(candidates, confidence) <= max_error)
     passed = passes.long().cumprod(-1).sum(-1, keepdim=True)

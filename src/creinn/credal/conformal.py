@@ -1,12 +1,13 @@
 r"""Split conformal calibration: sets of classes with a guaranteed coverage.
 
-This is not part of the paper. The score :math:`s(x, y)` is large if y is not the class of the row
-x. A class is kept if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of
-n calibration rows, which must not be used for training or model selection. The set contains the
-true class with probability at least c for any model, *if the new row and the calibration rows are
-exchangeable* (Vovk, Gammerman and Shafer, 2005). This is the probability on average over the
-calibrations and the rows. If there is a quantile for each class or group, it is valid in each of
-them. **There is no guarantee for data with another distribution.**
+The score :math:`s(x, y)` is large if y is not the class of the row x. A class
+is kept if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest
+score of n calibration rows, which must not be used for training or model
+selection. The set contains the true class with probability at least c, *if the
+new row and the calibration rows are exchangeable* (Vovk, Gammerman and Shafer,
+2005). This is the average over the calibrations and the rows, in each class or
+group that has its own quantile. **There is no guarantee for data with another
+distribution.**
 """
 
 import math
@@ -24,10 +25,10 @@ from creinn.numerics import PerClass, check_groups, check_share
 
 By = Literal["class", "groups"]
 SCORES = ("lower", "dominance", "lac", "aps", "raps")
-"""Names of the scores of :func:`class_scores`."""
+"""Scores of :func:`class_scores`."""
 ONE_GROUP = torch.zeros(1, dtype=torch.long)
-GROWTH = 0.02  # largest increase of the mean number of classes because of unusual rows
-PENALTY, FREE = 0.01, 5  # penalty of RAPS, and the number of classes without a penalty
+GROWTH = 0.02
+PENALTY, FREE = 0.01, 5  # of RAPS
 
 
 def class_scores(
@@ -40,9 +41,9 @@ def class_scores(
 ) -> PerClass:
     """Compute a score of :data:`SCORES` for each class.
 
-    The scores ``"lower"`` and ``"dominance"`` use the intervals. The other scores use the predicted
-    distribution: ``"lac"`` is one minus the probability (Sadinle, Lei and Wasserman, 2019). See
-    :func:`aps_score` for ``part`` and :func:`lower_score` for ``usual``.
+    The scores ``"lower"`` and ``"dominance"`` use the intervals. The others use
+    the predicted distribution: ``"lac"`` is one minus the probability (Sadinle,
+    Lei and Wasserman, 2019).
     """
     if score == "lower":
         return lower_score(lower, usual)
@@ -58,30 +59,30 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    If the sum of the lower probabilities is below t, the scores are smaller and the set is larger.
-    The scores of a vacuous set are 0. See :func:`usual_mass` for t, which is ``usual``.
+    The value of t is ``usual``; see :func:`usual_mass`. The scores of a vacuous
+    set are 0.
 
     Example:
-        >>> lower = torch.tensor([0.375, 0.125])
-        >>> lower_score(lower), lower_score(lower, usual=1.0)
-        (tensor([0.2500, 0.7500]), tensor([0.1250, 0.3750]))
+        >>> lower_score(torch.tensor([0.375, 0.125]))
+        tensor([0.2500, 0.7500])
     """
     mass = lower.sum(-1, keepdim=True)
     return (mass - lower) / mass.clamp_min(max(usual, torch.finfo(lower.dtype).tiny))
 
 
 def usual_mass(lower: PerClass) -> tuple[float, float]:
-    """Return the values of t in :func:`lower_score` for calibration rows and new rows.
+    """Return the values of t in :func:`lower_score` for all rows.
 
-    If all classes were kept for the rows whose lower probabilities sum to less than t, the mean
-    number of classes would increase by at most :data:`GROWTH`. The guarantee needs the same t for
-    all rows. This is the j-th smallest sum, which is between the two results. The smaller one does
-    not decrease the calibration scores, and the larger one does not increase those of a new row.
+    If all classes were kept for the rows whose lower probabilities sum to less
+    than t, the mean number of classes would increase by at most :data:`GROWTH`.
+    The guarantee needs the same t for all rows, which is between the values for
+    the calibration and for new rows: the first does not decrease the
+    calibration scores, and the second does not increase those of a new row.
 
     Example:
-        >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64)[:, None].expand(101, 2)
-        >>> usual_mass(lower) == (float(lower[0].sum()), float(lower[1].sum()))
-        True
+        >>> lower = torch.arange(101.0)[:, None].expand(101, 2) / 256
+        >>> usual_mass(lower)
+        (0.0, 0.0078125)
     """
     ordered = lower.sum(-1).sort().values
     rank = max(1, int(GROWTH * (len(ordered) + 1) / (lower.shape[-1] - 1)))
@@ -91,8 +92,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
-    The score is positive if y is dominated by another class. The quantile is negative if the
-    coverage is smaller than the accuracy. In this case, the least certain rows have empty sets.
+    The score is positive if y is dominated by another class. Sets can be empty
+    if the coverage is smaller than the accuracy.
 
     Example:
         >>> dominance_score(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -108,13 +109,13 @@ def aps_score(
 ) -> PerClass:
     """Compute the probability of all larger classes and ``part`` of the class.
 
-    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020). With a penalty for each
-    class after the first :data:`FREE`, it is regularized APS (RAPS; Angelopoulos et al., 2021).
+    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020), or
+    regularized APS (RAPS; Angelopoulos et al., 2021) with a penalty for each
+    class after the first :data:`FREE`.
 
     Example:
-        >>> p = torch.tensor([0.5, 0.125, 0.375])
-        >>> aps_score(p), aps_score(p, 0.0)
-        (tensor([0.5000, 1.0000, 0.8750]), tensor([0.0000, 0.8750, 0.5000]))
+        >>> aps_score(torch.tensor([0.5, 0.125, 0.375]))
+        tensor([0.5000, 1.0000, 0.8750])
     """
     count = probabilities.shape[-1]
     ordered, order = probabilities.topk(count, -1)  # supported by ONNX
@@ -127,13 +128,13 @@ def aps_score(
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Return the rank of the quantile, which exceeds ``rows`` if there are too few.
+    """Return the rank of the quantile, which can be larger than ``rows``.
 
     Example:
-        >>> conformal_rank(99, 0.95), conformal_rank(18, 0.95), rows_needed(0.95)
-        (95, 19, 19)
+        >>> conformal_rank(99, 0.95)
+        95
     """
-    return math.ceil((rows + 1) * coverage - 1e-9)  # tolerance for rounding errors
+    return math.ceil((rows + 1) * coverage - 1e-9)  # for rounding errors
 
 
 def rows_needed(coverage: float) -> int:
@@ -145,28 +146,28 @@ def rows_needed(coverage: float) -> int:
 class Conformal:
     r"""Calibration that the credal sets of a calibrated model carry.
 
-    Scores that differ by at most :meth:`tolerance` are ties, because the scores of a row depend on
-    its batch and on the dtype. A class that ties with the quantile is kept. If ``random`` is true,
-    a class with the score s is kept if
+    Scores that differ by at most :meth:`tolerance` are ties. A class that ties
+    with the quantile is kept. If ``random`` is true, a class with the score s
+    is kept if
 
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
-    with a uniform :math:`u` for each row. The coverage is then exactly c. It is higher for the
-    score ``"lower"``, and for groups with too few rows, which get all classes.
+    with a uniform :math:`u` for each row. The coverage is then exactly c. It is
+    higher for the score ``"lower"``, and for groups with too few rows, which
+    get all classes.
     """
 
-    scores: Tensor  # of the true classes of the calibration rows, float64, on the CPU
+    scores: Tensor  # of the true classes
     groups: Tensor  # the class or the group of each row, or 0
     score: str = "lower"  # the name of the score or of the unit
-    by: By | None = None  # whether each class, or each group of rows, has its own quantile
-    coverage: float = 0.95  # by default
-    random: bool = False  # smoothed p-values, and a random part of "aps" and "raps"
-    usual: float = 0.0  # the usual mass of new rows
-    rounding: float = 0.0  # machine epsilon of the calibration scores
+    by: By | None = None
+    coverage: float = 0.95
+    random: bool = False  # smoothed p-values and random ``part``
+    usual: float = 0.0  # of new rows
+    rounding: float = 0.0  # machine epsilon of the scores
     stale: str = ""  # the error message if the model has changed
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the scores and the settings are the same."""
         if not isinstance(other, Conformal):
             return NotImplemented
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
@@ -175,24 +176,24 @@ class Conformal:
         )
 
     def tolerance(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        r"""Return the largest difference for which scores near ``values`` are ties.
+        """Return the largest difference for which scores are ties.
 
-        An error of the logits changes a sum s of probabilities by at most this error times
-        :math:`2 s (1 - s)`. The tolerance of float32 is 1.6e-5 if s is 1/2, and it is smaller near
-        0 and 1. If the score is not a sum, it is also 1.6e-5.
+        The tolerance allows for errors of the logits. In float32, it is 1.6e-5
+        for a sum of 1/2, and for scores that are not sums of probabilities. It
+        is 1.2e-4 for ``"deviation"``.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share, slope = values.clamp(0, 1), torch.ones_like(values)
         if self.score in ("lower", "lac", "aps"):
             slope = 4 * share * (1 - share)
-        elif self.score == "deviation":  # scores are divided by a unit of at least 0.02
+        elif self.score == "deviation":  # divided by a unit of at least 0.02
             slope = 8 * slope
         return epsilon * (4 + 128 * slope)
 
     def quantiles(
         self, coverage: float | None = None, groups: Tensor = ONE_GROUP
     ) -> Float[Tensor, "*groups"]:
-        """Return the quantile of each group; infinite if the group has too few rows."""
+        """Return the quantile of each group, which can be infinite."""
         coverage = self._coverage(coverage)
         names, position = groups.unique(return_inverse=True)
         found = torch.full(names.shape, math.inf, dtype=torch.float64)
@@ -213,7 +214,7 @@ class Conformal:
     ) -> Bool[Tensor, "*batch classes"]:
         """Return the classes whose score is at most the quantile."""
         if self.score in UNITS:
-            raise ValueError("The model is calibrated by distributions. Use s.widened().")
+            raise ValueError("Calibrated by distributions. Use s.widened().")
         index = self._groups_of(groups, lower.shape)
         draws = torch.rand(2, *lower.shape[:-1], 1, device=lower.device) if self.random else None
         part = 1.0 if draws is None else draws[0]
@@ -227,9 +228,9 @@ class Conformal:
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
     ) -> Bounds:
-        """Return reachable bounds, moved outwards by the quantile in units of the margin."""
+        """Return reachable bounds, widened by the quantile."""
         if self.score not in UNITS:
-            raise ValueError("The model is calibrated by classes. Use s.classes('conformal').")
+            raise ValueError("Calibrated by classes. Use s.classes('conformal').")
         quantiles = self.quantiles(coverage, self._groups_of(groups, lower.shape))
         size = quantiles + self.tolerance(quantiles, lower.dtype)
         return add_margin(lower, upper, size, self.score)
@@ -237,7 +238,6 @@ class Conformal:
     def _smoothed(
         self, scores: Tensor, ties: Tensor, index: Tensor, draw: Tensor, coverage: float
     ) -> Tensor:
-        """Return the classes that are kept by smoothed p-values."""
         index, draw = index.to(scores.device).expand_as(scores), draw.expand_as(scores)
         kept = torch.ones_like(scores, dtype=torch.bool)
         for group in index.unique().tolist():
@@ -255,9 +255,8 @@ class Conformal:
         return self.coverage if coverage is None else check_share("coverage", coverage)
 
     def _groups_of(self, groups: Any, shape: torch.Size) -> Tensor:
-        """Return the group of each score, in a shape that can be broadcast."""
         if self.by != "groups":
             return torch.arange(shape[-1] if self.by == "class" else 1)
         if groups is None:
-            raise ValueError("The model is calibrated by groups. Pass groups=... for these rows.")
+            raise ValueError("Calibrated by groups. Pass groups=... for these rows.")
         return check_groups(groups, shape[:-1]).unsqueeze(-1)

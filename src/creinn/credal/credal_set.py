@@ -22,27 +22,27 @@ from creinn.numerics import entropy as shannon_entropy
 class CredalSet(Uncertain):
     r"""Batch of credal sets with lower and upper probabilities of the classes.
 
-    A set is :math:`\{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, Eq.
-    (CredalPIs) of Wang et al. (2025). The bounds are corrected for rounding errors, made reachable
-    and stored as float32 or float64. The uncertainties are entropies in bits, or the binary
-    measures for two classes.
+    A set is :math:`\{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k
+    = 1\}`, Eq. (CredalPIs) of Wang et al. (2025). The bounds are made reachable
+    and stored as float32 or float64. The uncertainties are entropies in bits,
+    or the binary measures for two classes.
 
     Args:
-        lower: Lower probabilities ``(..., K)`` with K >= 2; a floating tensor, an array or a list.
+        lower: Lower probabilities ``(..., K)`` with K >= 2; a tensor, an array
+            or a list.
         upper: Upper probabilities, with the same shape, dtype and device.
 
     Raises:
         TypeError: If the dtypes are not the same, or not floating.
-        ValueError: If the shapes or the devices differ, or if a set is not valid or empty.
+        ValueError: If the shapes or the devices differ, or if a set is invalid
+            or empty.
 
     Example:
-        >>> s = CredalSet(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
+        >>> s = CredalSet([0.1, 0.2, 0.3], [0.4, 0.5, 0.9])
         >>> s.upper, s.intersection, s.label
         (tensor([0.4000, 0.5000, 0.7000]), tensor([0.2200, 0.3200, 0.4600]), tensor(2))
         >>> s.total, s.aleatoric
         (tensor(1.5850), tensor(1.1568))
-        >>> s.classes("maximality")
-        tensor([True, True, True])
     """
 
     conformal: Conformal | None = None
@@ -62,23 +62,21 @@ class CredalSet(Uncertain):
 
     @classmethod
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
-        """Create sets from bounds that are reachable, or from the leaves of a pytree."""
         new = cls.__new__(cls)
         new._bounds, new._label = (lower, upper), label
         return new
 
     def _with_bounds(self, lower: Tensor, upper: Tensor, label: Tensor | None) -> "CredalSet":
-        """Create sets that have the same calibrations."""
         new = type(self)._wrap(lower, upper, label)
         new.conformal, new.abstention = self.conformal, self.abstention
         return new
 
     @classmethod
     def binary(cls, q_lower: Any, q_upper: Any) -> "CredalSet":
-        """Create sets with two classes, given the bounds of the probability of class 1.
+        """Create sets from the bounds of the probability of class 1.
 
         Example:
-            >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
+            >>> CredalSet.binary(0.25, 0.5).lower
             tensor([0.5000, 0.2500])
         """
         low, high = (at_least_single(torch.as_tensor(q)) for q in (q_lower, q_upper))
@@ -86,25 +84,25 @@ class CredalSet(Uncertain):
 
     @classmethod
     def average(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Return the mean of the bounds of an ensemble; Eq. (ensemble of CreINN)."""
+        """Return the mean bounds of an ensemble; Eq. (ensemble of CreINN)."""
         lower, upper = map(torch.stack, _bounds_of(sets, "average"))
         return cls._trusted(lower.mean(0), upper.mean(0))
 
     @classmethod
     def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Return the smallest lower and the largest upper probabilities of all sets."""
+        """Return the smallest lower and the largest upper probabilities."""
         lower, upper = map(torch.stack, _bounds_of(sets, "envelop"))
         return cls._wrap(lower.amin(0), upper.amax(0))
 
     @classmethod
     def from_samples(cls, probabilities: Any) -> "CredalSet":
-        """Return the smallest and the largest probability of each class over samples.
+        """Return the smallest and the largest probability of each class.
 
-        This is the credal wrapper of Wang et al. (2024), "Credal wrapper of model averaging for
-        uncertainty estimation in classification", for distributions ``(S, ..., K)``.
+        This is the credal wrapper of Wang et al. (2024) for distributions
+        ``(S, ..., K)``.
 
         Example:
-            >>> CredalSet.from_samples(torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.75, 0.0]]))
+            >>> CredalSet.from_samples([[0.5, 0.25, 0.25], [0.25, 0.75, 0.0]])
             CredalSet([0.25, 0.5], [0.25, 0.75], [0, 0.25])
         """
         samples = torch.as_tensor(probabilities)
@@ -116,7 +114,10 @@ class CredalSet(Uncertain):
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Join batches along the first axis, with the calibration that all of them have."""
+        """Join batches along the first axis.
+
+        The result has the calibration if all of the sets have it.
+        """
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         new = cls._wrap(torch.cat(lower), torch.cat(upper))
         if any(s._label is not None for s in sets):
@@ -127,17 +128,17 @@ class CredalSet(Uncertain):
 
     @property
     def lower(self) -> Tensor:
-        """Reachable lower probabilities ``(..., K)``."""
+        """Lower probabilities ``(..., K)``."""
         return self._bounds[0]
 
     @property
     def upper(self) -> Tensor:
-        """Reachable upper probabilities ``(..., K)``."""
+        """Upper probabilities ``(..., K)``."""
         return self._bounds[1]
 
     @property
     def width(self) -> Tensor:
-        """Widths of the probability intervals ``(..., K)``."""
+        """Widths of the intervals ``(..., K)``."""
         return self.upper - self.lower
 
     @property
@@ -152,7 +153,7 @@ class CredalSet(Uncertain):
 
     @cached_property
     def intersection(self) -> Tensor:
-        """The intersection probability ``(..., K)``; Eqs. (IntProb) and (IntSecAlpha)."""
+        """The intersection probability; Eqs. (IntProb) and (IntSecAlpha)."""
         return probability.intersection_probability(*self._bounds)
 
     @property
@@ -164,8 +165,8 @@ class CredalSet(Uncertain):
     def label(self) -> Tensor:
         """The class with the largest intersection probability.
 
-        If there are ties, it is the class with the largest lower probability. It is not changed by
-        a distance.
+        If there are ties, it is the class with the largest lower probability.
+        It is not changed by a distance.
         """
         if self._label is not None:
             return self._label
@@ -178,7 +179,10 @@ class CredalSet(Uncertain):
         return self.uncertainty("interval" if self.num_classes == 2 else "entropy")
 
     def uncertainty(self, measure: str) -> Uncertainty:
-        """Return the uncertainties by ``"entropy"``, or ``"interval"`` for two classes."""
+        """Return the uncertainties by a measure.
+
+        The measure is ``"entropy"``, or ``"interval"`` for two classes.
+        """
         if measure == "entropy":
             return entropy.entropy_uncertainty(*self._bounds)
         if measure == "interval":
@@ -191,16 +195,16 @@ class CredalSet(Uncertain):
             raise ValueError(f"by must be one of {', '.join(map(repr, MEASURES))}, got {by!r}.")
         if by == "entropy":
             return shannon_entropy(self.intersection)
-        if by == "total" and self.num_classes > 2:  # without the lower entropy, which is slower
+        if by == "total" and self.num_classes > 2:  # skips the lower entropy
             return self.upper_entropy()
         return getattr(self, by)
 
     def upper_entropy(self, return_distribution: bool = False) -> Any:
-        """Return the largest entropy; see :func:`creinn.credal.entropy.upper_entropy`."""
+        """See :func:`creinn.credal.entropy.upper_entropy`."""
         return entropy.upper_entropy(*self._bounds, return_distribution=return_distribution)
 
     def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Any:
-        """Return the smallest entropy; see :func:`creinn.credal.entropy.lower_entropy`."""
+        """See :func:`creinn.credal.entropy.lower_entropy`."""
         return entropy.lower_entropy(
             *self._bounds, return_distribution=return_distribution, return_gap=return_gap
         )
@@ -208,13 +212,16 @@ class CredalSet(Uncertain):
     def classes(
         self, rule: str = "maximality", coverage: float | None = None, groups: Any = None
     ) -> Tensor:
-        """Return a boolean mask ``(..., K)`` of the classes that are not ruled out.
+        """Return a mask ``(..., K)`` of the classes that are not ruled out.
 
         Args:
-            rule: ``"maximality"`` or ``"e-admissibility"``; see :mod:`creinn.credal.decision`. Sets
-                by the rule ``"conformal"`` of a calibrated model can be empty, and contain the true
-                class with probability ``coverage``; see :mod:`creinn.credal.conformal`.
-            coverage: The coverage of ``"conformal"``; by default that of the calibration.
+            rule: ``"maximality"`` or ``"e-admissibility"``; see
+                :mod:`creinn.credal.decision`. The rule ``"conformal"`` of a
+                calibrated model gives sets that contain the true class with
+                probability ``coverage``, and can be empty; see
+                :mod:`creinn.credal.conformal`.
+            coverage: The coverage of ``"conformal"``, by default that of the
+                calibration.
             groups: The groups of the rows, if the calibration was by groups.
         """
         if rule == "conformal":
@@ -224,14 +231,15 @@ class CredalSet(Uncertain):
             rules = ", ".join(map(repr, (*RULES, "conformal")))
             raise ValueError(f"rule must be one of {rules}, got {rule!r}.")
         if coverage is not None or groups is not None:
-            raise ValueError(f"coverage and groups need the rule 'conformal', got {rule!r}.")
+            raise ValueError(f"coverage and groups need rule='conformal', got {rule!r}.")
         return RULES[rule](*self._bounds)
 
     def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
-        """Return wider sets that contain the distribution of votes with probability ``coverage``.
+        """Return wider sets that contain the distribution of votes.
 
-        The model must be calibrated by distributions; see :mod:`creinn.credal.margin`. The
-        arguments and the guarantee are those of :meth:`classes`.
+        The model must be calibrated by distributions; see
+        :mod:`creinn.credal.margin`. The arguments and the guarantee are those
+        of :meth:`classes`.
         """
         found = _current(self.conformal, "x, distributions")
         lower, upper = found.widened(*self._bounds, coverage, groups)
@@ -245,8 +253,8 @@ class CredalSet(Uncertain):
     def accept(self, groups: Any = None) -> Tensor:
         """Return a boolean mask of the rows whose uncertainty is small enough.
 
-        The model must be calibrated with ``max_error``, the largest error rate among accepted rows;
-        see :mod:`creinn.credal.abstention`. Calibrations by groups need ``groups``.
+        The model must be calibrated with ``max_error``; see
+        :mod:`creinn.credal.abstention`.
         """
         found = _current(self.abstention, "x, y, max_error=0.05")
         return found.accepts(self.ranking(found.by), groups)
@@ -258,7 +266,7 @@ class CredalSet(Uncertain):
         return new
 
     def with_abstention(self, abstention: Abstention | None) -> "CredalSet":
-        """Return a copy with these limits for acceptance."""
+        """Return a copy with these limits."""
         new = self.with_label(self._label)
         new.abstention = abstention
         return new
@@ -283,10 +291,10 @@ class CredalSet(Uncertain):
         return inside.all(-1) & ((point.sum(-1) - 1).abs() <= slack)
 
     def plot(self, ax: Any = None, names: Sequence[str] | None = None) -> Any:
-        """Plot one set or a few rows with matplotlib, and return the axes.
+        """Plot a set or a few rows with matplotlib, and return the axes.
 
-        Sets of three classes are polygons in the simplex, other sets are intervals. The
-        intersection probability is a diamond.
+        Sets of three classes are polygons in the simplex, other sets are
+        intervals.
         """
         return plot_credal_sets(*self._bounds, names, ax)
 
@@ -309,7 +317,7 @@ class CredalSet(Uncertain):
 
     def __len__(self) -> int:
         if self.lower.ndim == 1:
-            raise TypeError("The length of a single set is not defined. Use num_classes.")
+            raise TypeError("The length of a set is not defined. Use num_classes.")
         return len(self.lower)
 
     def __getitem__(self, index: Any) -> "CredalSet":
@@ -333,19 +341,17 @@ class CredalSet(Uncertain):
 def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the bounds, or raise an error if the shapes are not equal from ``first_axis`` on."""
     shapes = [tuple(s.shape) for s in sets]
     ends = [shape[first_axis:] for shape in shapes]
-    if not ends or not ends[0] or any(end != ends[0] for end in ends):  # sizes can be symbols
+    if not ends or not ends[0] or any(end != ends[0] for end in ends):  # or symbols
         raise ValueError(f"Cannot {verb} credal sets of shapes {shapes}.")
     return [s.lower for s in sets], [s.upper for s in sets]
 
 
 def _current(calibration: Any, arguments: str) -> Any:
-    """Return a calibration, or raise an error if there is none or the model has changed."""
     if calibration is None:
         raise ValueError(
-            f"These sets carry no calibration. Use model.calibrate({arguments}) with new rows and "
+            f"The sets carry no calibration. Use model.calibrate({arguments}) with new rows and "
             "then model.predict."
         )
     if calibration.stale:
@@ -354,11 +360,10 @@ def _current(calibration: Any, arguments: str) -> Any:
 
 
 def _common(found: Sequence[Any]) -> Any:
-    """Return the calibration, or None if it is None for some of the sets."""
     known = [one for one in found if one is not None]
     if any(one != known[0] for one in known):
         raise ValueError(
-            "The sets have different calibrations. Remove them with s.with_conformal(None) and "
+            "The calibrations of the sets differ. Use s.with_conformal(None) and "
             "s.with_abstention(None)."
         )
     return known[0] if len(known) == len(found) else None

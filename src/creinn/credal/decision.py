@@ -1,9 +1,9 @@
-r"""Set-valued decisions: the classes that a credal set does not rule out.
+"""Set-valued decisions: the classes that a credal set does not rule out.
 
-These are two rules of Troffaes (2007) in closed form, for reachable bounds. They are not part of
-the paper. Both return a boolean mask of the classes that are kept, at least one, and every
-E-admissible class is maximal. A class is ruled out only by a margin of more than 16 machine
-epsilons, so ties keep all of their classes.
+These are two rules of Troffaes (2007) in closed form, for reachable bounds.
+Both return a boolean mask of at least one class, and every E-admissible class
+is maximal. A class is ruled out only by a margin of more than 16 machine
+epsilons.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,11 @@ from creinn.numerics import PerClass, widen
 
 
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
-    r"""Keep class j if there is no class i that is more probable for all members.
-
-    One member has :math:`q_i = \underline q_i` and :math:`q_j = \overline q_j`. Therefore
+    r"""Keep class j if no other class is more probable for all members.
 
     .. math:: \min_{q \in Q} (q_i - q_j) = \underline q_i - \overline q_j,
 
-    and j is kept if :math:`\overline q_j \ge \max_i \underline q_i`. This is also the definition of
+    The class is kept if :math:`\overline q_j \ge \max_i \underline q_i`, as in
     interval dominance.
 
     Example:
@@ -39,8 +37,7 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
         \overline q_i \ge \max_{j \ne i} \underline q_j \quad\text{and}\quad
         \overline q_i + \sum_{j \ne i} \min(\overline q_j, \overline q_i) \ge 1
 
-    If :math:`q_i = \overline q_i`, this is an upper bound of the other classes. The sums are
-    computed in O(K log K) by sorting the upper bounds.
+    The sums are computed in O(K log K) by sorting the upper bounds.
 
     Example:
         >>> e_admissibility(torch.tensor([0.2, 0.2, 0.2]), torch.tensor([0.6, 0.6, 0.31]))
@@ -54,7 +51,7 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
 
 RULES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "maximality": maximality,
-    "dominance": maximality,  # the same rule for probability intervals
+    "dominance": maximality,  # the same for probability intervals
     "e-admissibility": e_admissibility,
 }
 

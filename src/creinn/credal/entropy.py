@@ -1,10 +1,9 @@
-r"""Entropies and uncertainties of credal sets and sampled distributions, in bits.
+"""Entropies and uncertainties of credal sets and samples, in bits.
 
-The definitions are those of the sections "Uncertainty estimation" and "Uncertainty estimation in
-BNNs and DEs" of Wang et al. (2025). The lower entropy is a concave minimization, for which the
-local solver of the paper returns wrong vertices. This module uses a global search, in float64 if
-the device supports it. The gradient is that of the optimal member as a function of its active
-bounds (envelope theorem).
+The definitions are those of Wang et al. (2025). The lower entropy is a concave
+minimization, for which the local solver of the paper returns wrong vertices.
+This module uses a global search, in float64 if the device supports it. The
+gradient is that of the optimal member as a function of its active bounds.
 """
 
 import warnings
@@ -31,7 +30,7 @@ class Uncertainty(NamedTuple):
 
 
 class Uncertain:
-    """Base class of predictions with uncertainties, which are computed at the first access."""
+    """Base class of predictions with uncertainties."""
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
@@ -58,12 +57,12 @@ class EntropyGapWarning(UserWarning):
 
 
 def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool = False) -> Any:
-    r"""Return the largest Shannon entropy in the set, in bits; Eq. (uncertainties).
+    r"""Return the largest Shannon entropy in bits; Eq. (uncertainties).
 
-    The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` for a level
-    t. The level is computed exactly in O(K log K), because the sum of the clipped levels is a
-    piecewise linear and increasing function of t. The bounds are not checked. With
-    ``return_distribution``, the maximizer is also returned.
+    The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k,
+    \overline q_k)` for a level t, which is computed exactly in O(K log K). The
+    bounds are not checked. With ``return_distribution``, the maximizer is also
+    returned.
 
     Example:
         >>> bounds = torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.8, 0.1, 0.6])
@@ -73,15 +72,15 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
         flat = [x.reshape(-1, x.shape[-1]) for x in (low, high)]
-        if torch.compiler.is_compiling():  # an exported graph accepts any number of rows
+        if torch.compiler.is_compiling():  # for any number of rows
             level = _water_level(*flat)
         else:
-            size = max(1, CHUNK // low.shape[-1])  # number of rows that fit into the cache
+            size = max(1, CHUNK // low.shape[-1])  # rows that fit into the cache
             parts = zip(*(x.split(size) for x in flat), strict=True)
             level = torch.cat([_water_level(*part) for part in parts])
         level = level.view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
-        # at least one class is inside, and takes the remaining mass
+        # at least one class is inside and takes the remaining mass
         inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))
         at_lower = level <= low
     fixed = torch.where(inside, 0.0, torch.where(at_lower, low, high))
@@ -94,17 +93,18 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
 def lower_entropy(
     lower: PerClass, upper: PerClass, *, return_distribution: bool = False, return_gap: bool = False
 ) -> Any:
-    r"""Return the smallest Shannon entropy in the set, in bits; Eq. (uncertainties).
+    """Return the smallest Shannon entropy in bits; Eq. (uncertainties).
 
     The minimizer is a vertex, which is found by branch and bound; see
-    :mod:`creinn.credal.entropy_search`. The bounds are not checked. The budget of the search is
-    sufficient for trained networks. It can be exceeded if many chord slopes are almost equal, or
-    for hundreds of concentric intervals, because the problem contains the subset sum problem.
+    :mod:`creinn.credal.entropy_search`. The bounds are not checked. The budget
+    of the search can be exceeded if many chord slopes are almost equal, or for
+    hundreds of concentric intervals.
 
-    With ``return_distribution``, a minimizer is also returned. With ``return_gap``, the gap is also
-    returned: the minimum is at most this number of bits below the value. If the gap is 0, the value
-    is exact up to 1e-11 bits, or 1e-5 without float64. Without ``return_gap``, a positive gap gives
-    an :class:`EntropyGapWarning`.
+    With ``return_distribution``, a minimizer is also returned, and with
+    ``return_gap``, the gap: the minimum is at most this number of bits below
+    the value. If it is 0, the value is exact up to 1e-11 bits, or 1e-5 without
+    float64. Without ``return_gap``, a positive gap gives an
+    :class:`EntropyGapWarning`.
 
     Example:
         >>> bounds = torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])
@@ -115,7 +115,7 @@ def lower_entropy(
     with torch.no_grad():
         vertex, gap = lowest_vertex(*(x.reshape(-1, x.shape[-1]) for x in (low, high)))
         if not return_gap and bool(gap.any()):
-            message = "The search was not completed for some sets; see return_gap=True."
+            message = "The search was not completed for all sets. See return_gap=True."
             warnings.warn(message, EntropyGapWarning, stacklevel=2)
     member = vertex.view(low.shape)
     if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
@@ -130,10 +130,10 @@ def lower_entropy(
 
 
 def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
-    r"""Compute the result of :func:`lower_entropy` without a search, for exported graphs.
+    r"""Compute :func:`lower_entropy` without a search, for exported graphs.
 
-    At a vertex, all classes except one are equal to a bound. There are :math:`K\,2^{K-1}` points of
-    this form, and the points that fit into the bounds are the vertices. There is no gradient.
+    At a vertex, all classes except one are equal to a bound. There are
+    :math:`K\,2^{K-1}` points of this form. There is no gradient.
 
     Example:
         >>> lower_entropy_by_vertices(torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4]))
@@ -141,7 +141,7 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
     """
     low, high = (x.detach() for x in reachable(widen(lower), widen(upper), check=False))
     classes = low.shape[-1]
-    # the sums can differ from 1 if the set is empty because of rounding
+    # because of rounding, the set can be empty
     missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True))
     slack = missed.clamp_min(0) + SUM_SLACK * torch.finfo(low.dtype).eps
     corner = torch.arange(2 ** (classes - 1), device=low.device)
@@ -157,12 +157,11 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
 
 
 def _at_corners(low: Tensor, high: Tensor, at_upper: Tensor) -> Tensor:
-    """Return the sums of the bounds that are selected by each corner."""
     return low.sum(-1, keepdim=True) + (high - low) @ at_upper
 
 
 def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
-    r"""Return the entropy measures of credal sets, in bits; Eqs. (CreUncertainty), (uncertainties).
+    r"""Return the entropy measures of credal sets; Eq. (CreUncertainty).
 
     .. math:: TU = \overline H(Q), \quad AU = \underline H(Q), \quad EU = TU - AU
 
@@ -182,27 +181,27 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
         AU = \min(\underline q, 1 - \overline q), \quad
         EU = \overline q - \underline q
 
-    This is Eq. (uncertaintiesInterval) for the reachable interval of class 1.
+    This is Eq. (uncertaintiesInterval) for the interval of class 1.
 
     Example:
-        >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))
-        Uncertainty(total=tensor(0.6000), aleatoric=tensor(0.1000), epistemic=tensor(0.5000))
+        >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6])).total
+        tensor(0.6000)
     """
     if lower.shape[-1] != 2:
         shape = tuple(lower.shape)
-        raise ValueError(f"The bounds must have 2 classes, got shape {shape}. Use 'entropy'.")
+        raise ValueError(f"The bounds must have 2 classes, got {shape}. Use 'entropy'.")
     return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
 
 
 def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
-    r"""Return the entropy measures of samples ``(M, ..., K)``, in bits; Eqs. (MC_bnn), (AU_BNN).
+    r"""Return the entropy measures of samples ``(M, ..., K)``; Eq. (MC_bnn).
 
     .. math::
         TU = H\left(\frac1M \sum_m q_m\right), \quad
         AU = \frac1M \sum_m H(q_m), \quad
         EU = TU - AU
 
-    EU is the mutual information of the label and the model.
+    AU is Eq. (AU_BNN), and EU is the mutual information of label and model.
 
     Example:
         >>> samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).epistemic
@@ -210,7 +209,7 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     """
     shape = tuple(probabilities.shape)
     if len(shape) < 2 or shape[0] == 0:
-        raise ValueError(f"The samples must have shape (M, ..., K) with M >= 1, got {shape}.")
+        raise ValueError(f"The samples must have shape (M, ..., K), M >= 1, got {shape}.")
     total, aleatoric = entropy(probabilities.mean(0)), entropy(probabilities).mean(0)
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
 
@@ -218,7 +217,7 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
 def _water_level(lower: PerClass, upper: PerClass) -> Float[Tensor, "*batch 1"]:
     """Return the level t for which ``sum(clip(t, lower, upper))`` is 1."""
     points, order = torch.cat([lower, upper], -1).sort(-1)
-    # 1 at the lower bound of a class, where it starts to increase, and -1 at the upper bound
+    # 1 at the lower bound of a class, where it starts to increase, else -1
     sign = 2 * (order < lower.shape[-1]).to(lower.dtype) - 1
     rising = sign.cumsum(-1)
     fixed = lower.sum(-1, keepdim=True) - (sign * points).cumsum(-1)
@@ -229,12 +228,11 @@ def _water_level(lower: PerClass, upper: PerClass) -> Float[Tensor, "*batch 1"]:
 
 
 def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return a vertex as a function of its active bounds; one class takes the remaining mass."""
     with torch.no_grad():
         noise = 64 * torch.finfo(member.dtype).eps
         above, below = member - lower, upper - member
         interior = torch.minimum(above, below)
-        # the class that is farthest from its bounds, or the widest if all are at a bound
+        # the class farthest from its bounds, or the widest if all are at one
         index = (interior.clamp_min(noise) + noise * (above + below)).argmax(-1, keepdim=True)
     moved = torch.where(interior > noise, member, torch.where(above <= below, lower, upper))
     rest = 1 - (moved.sum(-1, keepdim=True) - moved.gather(-1, index))
@@ -242,5 +240,5 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _within(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Clamp rounding errors to the bounds without a change of the gradient."""
+    """Clamp rounding errors without a change of the gradient."""
     return member + (member.clamp(lower, upper) - member).detach()

@@ -1,9 +1,9 @@
-r"""Branch-and-bound search for the vertex of a credal set with the lowest entropy.
+r"""Branch-and-bound search for the vertex with the lowest entropy.
 
-The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the minimum is attained at a
-vertex, where all classes except at most one are equal to a bound. The search works on boxes:
-:func:`lowest_vertex` is the entry point, :func:`_step` solves a relaxation of each box with
-:func:`_relax`, and :func:`_branch` splits the boxes that remain.
+The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the minimum
+is attained at a vertex, where all classes except at most one are equal to a
+bound. For each box, :func:`_step` solves a relaxation, and :func:`_branch`
+splits it.
 """
 
 import heapq
@@ -21,18 +21,18 @@ Column = Float[Tensor, "nodes 1"]
 Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # smaller gaps in bits count as 0
-BUDGET = 3 * 2**15  # number of entries (nodes times classes) for a row
-_ROUND = 2**12  # overhead of one round of the search, in entries
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # gaps in bits that count as 0
+BUDGET = 3 * 2**15  # of nodes times classes
+_ROUND = 2**12  # overhead of one round of the search
 _FEW = 32  # a row with more open nodes is searched alone
-_DEEP = 12  # number of rounds after which every row is searched alone
-_PIECE = 2**13  # number of entries that are processed together if a row is searched alone
-CHUNK = 2**17  # number of entries of a tensor that fits into the cache
-SUM_SLACK = 64  # allowed error of a sum of probabilities, in machine epsilons
+_DEEP = 12  # number of rounds before every row is searched alone
+_PIECE = 2**13  # size of the steps if a row is searched alone
+CHUNK = 2**17  # size of a tensor that fits into the cache
+SUM_SLACK = 64  # error of a sum in machine epsilons
 
 
 class Best(NamedTuple):
-    """Best known solution of each row: entropy, member and remaining gap in bits."""
+    """Best known solution of each row: entropy, member and gap in bits."""
 
     attained: Vector
     member: Matrix
@@ -40,7 +40,7 @@ class Best(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Boxes to search: row, reachable bounds and a lower bound of the entropy."""
+    """Boxes: row, reachable bounds, and a lower bound of the entropy."""
 
     row: Indices
     lower: Matrix
@@ -48,30 +48,30 @@ class Nodes(NamedTuple):
     bound: Vector
 
     def pieces(self, entries: int) -> Iterator["Nodes"]:
-        """Split the nodes into pieces with at most this number of entries."""
+        """Split the nodes into pieces of at most this size."""
         size = max(1, entries // self.lower.shape[-1])
         return (Nodes(*parts) for parts in zip(*(x.split(size) for x in self), strict=True))
 
 
 class Relaxed(NamedTuple):
-    """Nodes with the solution of their knapsack relaxation, and the entropy of its vertex."""
+    """Nodes with their knapsack relaxation, and the entropy of its vertex."""
 
     row: Indices
     lower: Matrix
     upper: Matrix
-    filled: Matrix  # 1 for the upper bound, 0 for the lower bound; lerp is faster than where
+    filled: Matrix  # 1 for the upper bound, 0 for the lower bound
     fractional: Int[Tensor, "nodes 1"]
     value: Column
     slope: Matrix
-    bits: Matrix  # the fractional class counts at its lower bound
+    bits: Matrix  # with the fractional class at its lower bound
     bound: Vector
     attained: Vector
 
 
 def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
-    """Return the member with the lowest entropy for each row, and the gap in bits.
+    """Return the member with the lowest entropy for each row, and the gap.
 
-    The gap is 0 if the search was completed.
+    The gap in bits is 0 if the search was completed.
     """
     nodes, best = _start(lower, upper)
     cores = []
@@ -92,13 +92,11 @@ def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
 
 
 def _start(lower: Matrix, upper: Matrix) -> tuple[Nodes, Best]:
-    """Return one box for each row, and an empty solution."""
     rows, zero = torch.arange(len(lower), device=lower.device), lower.new_zeros(len(lower))
     return Nodes(rows, lower, upper, zero - math.inf), Best(zero + math.inf, lower.clone(), zero)
 
 
 def _search(nodes: Nodes, best: Best) -> None:
-    """Search the rows together, and rows with many open nodes one by one."""
     for depth in itertools.count():
         if not len(nodes.row):
             return
@@ -113,7 +111,7 @@ def _search(nodes: Nodes, best: Best) -> None:
 
 
 def _search_alone(nodes: Nodes, best: Best) -> Tensor:
-    """Search one row, lowest bound first, until the budget is used; return the gap."""
+    """Search one row until the budget is used, and return the gap."""
     row, spent, ticket = nodes.row[0], 0, itertools.count()
     heap: list[tuple[float, int, Nodes]] = [(nodes.bound.min().item(), next(ticket), nodes)]
     while heap and spent < BUDGET:
@@ -131,7 +129,6 @@ def _search_alone(nodes: Nodes, best: Best) -> Tensor:
 def _search_core(
     row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best
 ) -> None:
-    """Search only the classes of the core; the other classes are fixed."""
     size = int(core.sum(-1).max())
     order = core.to(torch.int8).argsort(-1, descending=True)[:, :size]
     inner = core.gather(-1, order).to(lower.dtype)
@@ -150,25 +147,27 @@ def _search_core(
 def _prices(solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
     """Return the gap in bits, and the slopes relative to the fractional class.
 
-    By duality, moving a class by d increases the entropy by at least ``abs(off_slope) * d``.
+    By duality, moving a class by d increases the entropy by at least
+    ``abs(off_slope) * d``.
     """
     gap = best.attained[solved.row] + TOLERANCE[best.gap.dtype] - solved.bound
     return gap.unsqueeze(-1), solved.slope - solved.slope.gather(-1, solved.fractional)
 
 
 def _reach(solved: Relaxed, best: Best) -> Matrix:
-    """Return how far each class can move from the relaxed solution in a better vertex."""
+    """Return how far each class can move in a better vertex."""
     gap, off_slope = _prices(solved, best)
     cost = off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
     return torch.minimum(solved.upper - solved.lower, gap / cost)
 
 
 def _core(solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
-    r"""Return a mask of the classes that can have another value in a better vertex.
+    r"""Return the classes that can have another value in a better vertex.
 
-    A class that cannot move by its whole width can only be the fractional class. A given mass has
-    the lowest cost at the class with the largest :math:`\underline q_k` among those at their lower
-    bounds, or with the smallest :math:`\overline q_k` among those at their upper bounds.
+    A class that cannot move by its whole width can only be the fractional
+    class. The cost is lowest for the largest :math:`\underline q_k` of the
+    classes at their lower bounds, or the smallest :math:`\overline q_k` of the
+    others.
     """
     width = solved.upper - solved.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
@@ -183,7 +182,6 @@ def _core(solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
 
 
 def _alike(size: Indices) -> Iterator[Indices]:
-    """Yield groups of rows with cores of similar size that fit into the cache."""
     size, order = size.sort(descending=True)
     while len(size):
         count = min(int((size * 2 > size[0]).sum()), max(1, CHUNK // int(size[0])))
@@ -205,7 +203,6 @@ def _step(nodes: Nodes, best: Best) -> Relaxed:
 
 
 def _prune(batch: Any, best: Best) -> Any:
-    """Return the nodes whose lower bound is below the best solution."""
     limit = best.attained[batch.row] - TOLERANCE[best.gap.dtype]
     return _select(batch, _where(batch.bound < limit))
 
@@ -213,8 +210,8 @@ def _prune(batch: Any, best: Best) -> Any:
 def _relax(nodes: Nodes) -> Relaxed:
     """Replace h by its chords, and solve the fractional knapsack problem.
 
-    The classes are raised in the order of their slopes until the mass is 1. The value is a lower
-    bound, and the entropy at this vertex is an upper bound.
+    The classes are raised in the order of their slopes until the mass is 1. The
+    value is a lower bound, and the entropy at this vertex is an upper bound.
     """
     row, lower, upper, _ = nodes
     width = upper - lower
@@ -241,7 +238,6 @@ def _relax(nodes: Nodes) -> Relaxed:
 
 
 def _record(solved: Relaxed, best: Best) -> None:
-    """Update the best solutions."""
     before = best.attained[solved.row]
     best.attained.scatter_reduce_(0, solved.row, solved.attained, "amin")
     after = best.attained[solved.row]
@@ -252,15 +248,15 @@ def _record(solved: Relaxed, best: Best) -> None:
 
 
 def _ordered(solved: Relaxed) -> tuple[Tensor, Tensor]:
-    r"""Return masks (1 or 0) for the classes below and above the fractional class.
+    r"""Return masks for the classes below and above the fractional class.
 
-    A class i is below a class j if :math:`\underline q_i \le \underline q_j` and
-    :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j until a bound is reached,
-    the new pair majorises either the old pair or its opposite extreme. Therefore some minimiser has
-    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs: the one with
-    the most mass on the later classes of a linear extension. In the lower half of a node, the
-    classes below the fractional class are at their lower bounds. In the upper half, the classes
-    above it are at their upper bounds.
+    A class i is below a class j if :math:`\underline q_i \le \underline q_j`
+    and :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j
+    until a bound is reached, the new pair majorises either the old pair or its
+    opposite extreme. Therefore some minimiser has :math:`q_i = \underline q_i`
+    or :math:`q_j = \overline q_j` for all of these pairs: the one with the most
+    mass on the later classes of a linear extension. This fixes the classes
+    below in the lower half of a node, and those above in the upper half.
     """
     low, high = solved.lower, solved.upper
     its_low, its_high = (x.gather(-1, solved.fractional) for x in (low, high))
@@ -270,7 +266,6 @@ def _ordered(solved: Relaxed) -> tuple[Tensor, Tensor]:
 
 
 def _neighbour(solved: Relaxed) -> Relaxed:
-    """Return the best vertex in which another class is the fractional class."""
     low, high = solved.lower, solved.upper
     filled, fractional, value = solved.filled, solved.fractional, solved.value
     its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
@@ -287,11 +282,11 @@ def _neighbour(solved: Relaxed) -> Relaxed:
 
 
 def _branch(solved: Relaxed, best: Best) -> Nodes:
-    """Split the nodes at the fractional class. A half that has only one vertex is not returned."""
+    """Split the nodes at the fractional class, without halves of one vertex."""
     low, high, fractional, value = solved.lower, solved.upper, solved.fractional, solved.value
     below, above = _ordered(solved)
     tiny, slack = torch.finfo(low.dtype).tiny, SUM_SLACK * torch.finfo(low.dtype).eps
-    # A class moves no further than the gap allows; the slope is negative for filled classes.
+    # The gap limits the moves; the slope is negative for filled classes.
     gap, off_slope = _prices(solved, best)
     least = torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny))
     low, high = least, torch.minimum(high, low + gap / off_slope.clamp_min(tiny))
@@ -307,7 +302,7 @@ def _branch(solved: Relaxed, best: Best) -> Nodes:
 
 
 def entropy_terms(x: Tensor) -> Tensor:
-    """Compute ``-x log2 x``, which is not differentiable in this form."""
+    """Compute ``-x log2 x`` without a gradient."""
     return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
 
 
@@ -316,5 +311,4 @@ def _where(mask: Bool[Tensor, " rows"]) -> Indices:
 
 
 def _select(batch: Any, which: Indices) -> Any:
-    """Return some rows of the nodes or of their solutions."""
     return batch if len(which) == len(batch.bound) else type(batch)(*(x[which] for x in batch))

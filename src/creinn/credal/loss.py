@@ -1,4 +1,4 @@
-"""Loss functions for the training of credal classifiers."""
+"""Losses for the training of credal classifiers."""
 
 import math
 
@@ -16,25 +16,28 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     r"""Compute the mean cross-entropy of the intersection probability.
 
-    The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
-    et al. (2025). If the target is a distribution p, it is :math:`-\sum_k p_k \ln q_{int,k}`. It is
-    finite, because the probabilities are clamped to the smallest normal number.
+    The loss of a sample is :math:`-\ln q_{int,y}`, as in the section
+    "Training procedure" of Wang et al. (2025). If the target is a distribution
+    p, it is :math:`-\sum_k p_k \ln q_{int,k}`. The probabilities are clamped to
+    the smallest normal number.
 
     Args:
         credal_set: Credal sets with any batch shape.
-        target: True classes with the shape of the batch, or label distributions ``(..., K)``.
-        weight: Weights of the classes ``(K,)``, or of the samples as a column ``(..., 1)``. The
-            loss is the weighted mean, as in torch.
+        target: True classes with the shape of the batch, or distributions
+            ``(..., K)``.
+        weight: Weights of the classes ``(K,)``, or of the samples ``(..., 1)``.
+            The loss is the weighted mean, as in torch.
         check: Whether to check the targets, which copies them to the host.
 
     Raises:
         TypeError: If the targets are not integers or distributions.
-        ValueError: If the shapes do not match, the batch is empty, or a target is not valid.
+        ValueError: If the shapes do not match, the batch is empty, or a target
+            is not valid.
 
     Example:
-        >>> s = CredalSet(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[0.4, 0.5, 0.7]]))
-        >>> s.intersection, cross_entropy(s, torch.tensor([2]))
-        (tensor([[0.2200, 0.3200, 0.4600]]), tensor(0.7765))
+        >>> s = CredalSet([[0.1, 0.2, 0.3]], [[0.4, 0.5, 0.7]])
+        >>> cross_entropy(s, torch.tensor([2]))  # -ln 0.46
+        tensor(0.7765)
     """
     target, per_sample = _weigh(credal_set, target, weight, check)
     return _mean(_negative_log(credal_set.intersection, target), per_sample)
@@ -48,13 +51,13 @@ def bounds_cross_entropy(
     *,
     check: bool = True,
 ) -> Float[Tensor, ""]:
-    r"""Compute the sum of the losses of the upper bounds and of the lower bounds.
+    r"""Compute the sum of the losses of the upper and of the lower bounds.
 
-    The first term is the mean of :math:`-\ln \overline q_y` over all samples. The second term is
-    the mean of :math:`-\ln \underline q_y` over the hardest samples, which prepares the lower
-    bounds for a shift of the data: the share ``hardest`` with the largest loss and a positive
-    weight, at least one. This is the loss of Credal Deep Ensembles, Wang et al. (2024), on
-    reachable bounds. The other arguments are those of :func:`cross_entropy`.
+    The first term is the mean of :math:`-\ln \overline q_y`. The second term is
+    the mean of :math:`-\ln \underline q_y` over the share ``hardest`` of the
+    samples with the largest loss and a positive weight, at least one. This is
+    the loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds.
+    The other arguments are those of :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
@@ -89,7 +92,6 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
 def _weigh(
     credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the targets, weighted if they are distributions, and the sample weights."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
         _check_target(target, batch, classes)
@@ -115,10 +117,10 @@ def _check_target(target: Tensor, batch: tuple[int, ...], classes: int) -> None:
         found = tuple(target.shape)
         raise ValueError(f"Targets of {target.dtype} must have shape {expected}, got {found}.")
     if target.numel() == 0:
-        raise ValueError("The batch is empty, so the mean loss is not defined.")
+        raise ValueError("The mean loss of an empty batch is not defined.")
     wrong = (target < 0) | (target >= classes)
     if is_soft:
         check_distributions(target, "target")
     elif bool(wrong.any()):
         at = first_index(wrong)
-        raise ValueError(f"The targets must be in [0, {classes}), got {target[at]} at index {at}.")
+        raise ValueError(f"Targets must be in [0, {classes}), got {target[at]} at index {at}.")

@@ -1,15 +1,17 @@
 r"""Margins around probability intervals that should contain a distribution.
 
-A calibration row has an observed distribution q, such as the votes of annotators. The score is the
-smallest margin, in units of u, for which the intervals of the row contain q:
+The score of a calibration row with a distribution q, such as the votes of
+annotators, is the smallest margin, in units of u, for which its intervals
+contain q:
 
 .. math:: \max_k \max\left(\frac{\underline q_k - q_k}{u(\underline q_k)},
     \frac{q_k - \overline q_k}{u(\overline q_k)}\right)
 
-A conformal quantile m of the scores is the margin of new rows: the bounds become
-:math:`\underline q_k - m\, u(\underline q_k)` and :math:`\overline q_k + m\, u(\overline q_k)`,
-clipped to [0, 1] and made reachable. If a new row is exchangeable, its intervals contain its
-distribution with the probability of the calibration.
+The margin of new rows is a conformal quantile m of the scores. The bounds
+become :math:`\underline q_k - m\, u(\underline q_k)` and
+:math:`\overline q_k + m\, u(\overline q_k)`, clipped to [0, 1] and made
+reachable. If a new row is exchangeable, its intervals contain its distribution
+with the probability of the calibration.
 """
 
 from collections.abc import Callable
@@ -22,11 +24,13 @@ from creinn.credal.probability import Bounds, reachable
 from creinn.numerics import PerClass
 
 FLOOR = 0.02
-"""The unit of ``"deviation"`` at the probabilities 0 and 1."""
+"""Unit of ``"deviation"`` at the probabilities 0 and 1."""
 
 
 def deviation_unit(probability: PerClass) -> PerClass:
-    r"""Return the standard deviation of one vote plus a constant, :math:`\sqrt{p (1 - p)} + 0.02`.
+    r"""Return the standard deviation of a vote plus a constant.
+
+    .. math:: u(p) = \sqrt{p (1 - p)} + 0.02
 
     Example:
         >>> deviation_unit(torch.tensor([0.0, 0.5, 1.0]))
@@ -39,13 +43,13 @@ UNITS: dict[str, Callable[[Tensor], Tensor]] = {
     "deviation": deviation_unit,
     "additive": torch.ones_like,
 }
-"""Units of the margin by name."""
+"""Units of the margin."""
 
 
 def margin_score(
     lower: PerClass, upper: PerClass, distribution: PerClass, margin: str = "deviation"
 ) -> Float[Tensor, "*batch"]:
-    """Return the smallest margin with which the intervals contain a distribution.
+    """Return the smallest margin for which the intervals contain q.
 
     It is negative if the distribution is inside the intervals.
 
@@ -61,7 +65,7 @@ def margin_score(
 
 
 def add_margin(lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation") -> Bounds:
-    """Return reachable bounds, moved outwards by a margin of ``max(size, 0)`` units.
+    """Return reachable bounds, moved outwards by ``max(size, 0)`` units.
 
     Example:
         >>> lower, upper = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 0.5])

@@ -20,20 +20,20 @@ def axes_or_new(ax: Any = None) -> "Axes":
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("Plots require matplotlib: pip install creinn[plots]") from error
+        raise ImportError("Plots need matplotlib: pip install creinn[plots]") from error
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
 def plot_credal_sets(
     lower: Tensor, upper: Tensor, names: Sequence[str] | None = None, ax: Any = None
 ) -> "Axes":
-    """Plot reachable bounds ``(K,)`` or ``(rows, K)``; see :meth:`creinn.CredalSet.plot`."""
+    """Plot reachable bounds; see :meth:`creinn.CredalSet.plot`."""
     count, shape = lower.shape[-1], tuple(lower.shape)
     names = [str(k) for k in range(count)] if names is None else names
     if lower.ndim > 2 or not 1 <= lower[..., 0].numel() <= MOST_ROWS:
         raise ValueError(f"Expected 1 to {MOST_ROWS} rows, got {shape}. Use s[:{MOST_ROWS}].")
     if len(names) != count:
-        raise ValueError(f"Expected {count} names of classes, got {len(names)}.")
+        raise ValueError(f"Expected {count} names, got {len(names)}.")
     low, high = (bound.detach().cpu().double().reshape(-1, count) for bound in (lower, upper))
     ax, draw = axes_or_new(ax), _plot_simplex if count == 3 else _plot_intervals
     labels = [f"row {row}" for row in range(len(low))] if len(low) > 1 else [None]
@@ -44,7 +44,7 @@ def plot_credal_sets(
 
 
 def outline(lower: Tensor, upper: Tensor) -> Tensor:
-    """Return the vertices of a set of three classes in the order of their angles."""
+    """Return the vertices of a set of three classes, sorted by angle."""
     corners = vertices(lower.detach(), upper.detach())
     x, y = ((corners - corners.mean(0)) @ corners.new_tensor(CORNERS)).T
     return corners[torch.atan2(y, x).argsort()]
@@ -53,7 +53,6 @@ def outline(lower: Tensor, upper: Tensor) -> Tensor:
 def _plot_intervals(
     low: Tensor, high: Tensor, names: Sequence[str], labels: Sequence[str | None], ax: "Axes"
 ) -> None:
-    """Draw a bar for each interval, grouped by class, with the intersection probability."""
     middle, width = intersection_probability(low, high), 0.8 / len(low)
     for row, label in enumerate(labels):
         x = torch.arange(len(names)) + width * (row - (len(low) - 1) / 2)
@@ -67,7 +66,6 @@ def _plot_intervals(
 def _plot_simplex(
     low: Tensor, high: Tensor, names: Sequence[str], labels: Sequence[str | None], ax: "Axes"
 ) -> None:
-    """Draw polygons in the triangle of all distributions, with the intersection probability."""
     corners = torch.tensor(CORNERS, dtype=torch.float64)
     middle = intersection_probability(low, high) @ corners
     ax.fill(*corners.T, facecolor="none", edgecolor="grey")

@@ -1,7 +1,6 @@
-"""Probability intervals: softmax, reachable bounds and intersection probability.
+"""Functions for probability intervals.
 
-The memory is O(K) and the gradients are finite. The equations are those of Wang et al. (2025),
-with two errata.
+The equations are those of Wang et al. (2025), with two errata.
 """
 
 import torch
@@ -11,29 +10,33 @@ from torch import Tensor
 from creinn.numerics import PerClass, PerRow, at_least_single, first_index, logsumexp_others
 
 Bounds = tuple[PerClass, PerClass]
-SUM_TOLERANCE = 1e-3  # of label distributions, because shares of votes are rounded
+SUM_TOLERANCE = 1e-3  # because shares of votes are rounded
 _ADVICE = "If they are logits, use interval_softmax first."
 
 
 def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> Bounds:
-    r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
+    r"""Map interval logits to probability intervals.
 
-    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of the other classes:
+    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of
+    the other classes:
 
     .. math::
         \underline q_k = \sigma(\underline a_k - \operatorname{LSE}_{j \ne k} m_j), \quad
         \overline q_k = \sigma(\overline a_k - \operatorname{LSE}_{j \ne k} m_j).
 
-    Erratum: according to the paper, these intervals contain the softmax of all logits in the box
-    (the "set constraint"). This is false: for the logits [0, 0], [0, 2], the interval of class 0 is
-    [0.2689, 0.2689], but its softmax for (0, 2) is 0.1192.
+    Erratum: these intervals need not contain the softmax of all logits in the
+    box, unlike the "set constraint" of the paper. For the logits
+    ``[0, 0], [0, 2]``, the interval of class 0 is ``[0.2689, 0.2689]``, but its
+    softmax for ``(0, 2)`` is 0.1192.
 
-    The mode ``"sound"`` is the exact range of the softmax over the box, with :math:`\overline a_j`
-    for :math:`m_j` in :math:`\underline q_k` and :math:`\underline a_j` in :math:`\overline q_k`.
-    In both modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding.
+    The mode ``"sound"`` is the exact range of the softmax over the box, with
+    :math:`\overline a_j` for :math:`m_j` in :math:`\underline q_k` and
+    :math:`\underline a_j` in :math:`\overline q_k`. In both modes,
+    :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding.
 
     Raises:
-        ValueError: If there are fewer than two classes, or if the mode is unknown.
+        ValueError: If there are fewer than two classes, or if the mode is
+            unknown.
 
     Example:
         >>> interval_softmax(torch.tensor([0.0, -1.0, 1.0]), torch.tensor([1.0, 0.0, 3.0]))
@@ -41,7 +44,7 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> B
     """
     if lower.shape[-1] < 2:
         raise ValueError(
-            f"The logits must have at least 2 classes, got shape {tuple(lower.shape)}. Use "
+            f"The logits must have at least 2 classes, got {tuple(lower.shape)}. Use "
             "interval_sigmoid for one logit."
         )
     if mode == "paper":
@@ -59,7 +62,7 @@ def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
-    Erratum: Eq. (binaryActivation) of the paper is :math:`1 / (1 + \exp(a))`. This has the wrong
+    Erratum: Eq. (binaryActivation), :math:`1 / (1 + \exp(a))`, has the wrong
     sign, which swaps the bounds.
 
     Example:
@@ -73,9 +76,10 @@ def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
 def one_logit_softmax(
     lower: PerRow, upper: PerRow
 ) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
-    r"""Return the probability intervals of both classes for one interval logit.
+    r"""Return the probability intervals of both classes for one logit.
 
-    The interval of class 0 is :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more
+    The interval of class 0 is
+    :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more
     accurate than :math:`1 - \sigma(a)`.
 
     Example:
@@ -88,18 +92,19 @@ def one_logit_softmax(
 
 
 def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> Bounds:
-    r"""Tighten probability intervals until each bound is attained in the credal set.
+    r"""Tighten the bounds until each of them is attained in the credal set.
 
     .. math::
-        \underline q_k \leftarrow \max(\underline q_k,\ 1 - \sum_{j \ne k} \overline q_j), \quad
-        \overline q_k \leftarrow \min(\overline q_k,\ 1 - \sum_{j \ne k} \underline q_j)
+        \underline q_k &\leftarrow \max(\underline q_k,\ 1 - \sum_{j \ne k} \overline q_j) \\
+        \overline q_k &\leftarrow \min(\overline q_k,\ 1 - \sum_{j \ne k} \underline q_j)
 
-    The set does not change; see de Campos, Huete and Moral (1994) and Eq. (ULP). Changes of at most
-    four machine epsilons are left out, because their gradients would be rounding errors divided by
-    a small probability. The check copies data to the host.
+    The set does not change; see de Campos, Huete and Moral (1994) and Eq.
+    (ULP). Changes of at most four machine epsilons are left out, because their
+    gradients would be rounding errors. The check copies data to the host.
 
     Raises:
-        ValueError: If a set is empty, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1``.
+        ValueError: If a set is empty, i.e. ``sum(lower) > 1`` or
+            ``sum(upper) < 1``.
 
     Example:
         >>> reachable(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -116,14 +121,14 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> Bounds
 
 
 def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
-    r"""Return the distribution that is at the same fraction of all reachable intervals.
+    r"""Return the distribution at the same fraction of all reachable intervals.
 
     .. math::
         q_k = \underline q_k + \alpha (\overline q_k - \underline q_k), \quad
         \alpha = \frac{1 - \sum_k \underline q_k}{\sum_k (\overline q_k - \underline q_k)}
 
-    These are Eqs. (IntProb) and (IntSecAlpha). If the widths sum to at most one machine epsilon,
-    :math:`\alpha = 1/2`, the limit for small logit intervals.
+    These are Eqs. (IntProb) and (IntSecAlpha). If the widths sum to at most one
+    machine epsilon, :math:`\alpha = 1/2`, the limit for small logit intervals.
 
     Example:
         >>> intersection_probability(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.7]))
@@ -166,12 +171,12 @@ def vertices(
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Return the tolerance for the bounds of a user, 1e-6 for float64 and 1e-5 for float32."""
+    """Return the tolerance for bounds: 1e-6 for float64, 1e-5 for float32."""
     return 1e-6 if dtype == torch.float64 else max(1e-5, torch.finfo(dtype).eps)
 
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Check the bounds of a :class:`creinn.CredalSet` and correct rounding errors."""
+    """Check the bounds, and correct rounding errors."""
     if lower.dtype != upper.dtype or not lower.is_floating_point():
         found = f"{lower.dtype} and {upper.dtype}"
         raise TypeError(f"The bounds must have the same floating dtype, got {found}.")
@@ -181,7 +186,7 @@ def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
     if lower.ndim == 0 or lower.shape[-1] < 2:
         raise ValueError(
             f"The bounds must have shape (..., K) with K >= 2, got {tuple(lower.shape)}. Use "
-            "CredalSet.binary if there is only the probability of class 1."
+            "CredalSet.binary for the probability of class 1."
         )
     slack = tolerance(lower.dtype)
     lower, upper = at_least_single(lower), at_least_single(upper)
@@ -211,11 +216,11 @@ def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
 
 
 def check_distributions(values: PerClass, name: str) -> None:
-    """Raise a ``ValueError`` if a row is not a distribution, up to rounding of its shares."""
+    """Raise a ``ValueError`` if a row is not a distribution, up to rounding."""
     valid = (values >= 0).all(-1) & ((values.sum(-1) - 1).abs() <= SUM_TOLERANCE)  # False for NaN
     if not bool(valid.all()):
         at = first_index(~valid)
         raise ValueError(
-            f"The {name} at index {at} is not a distribution: {values[at].tolist()}. Divide votes "
-            "by their sum."
+            f"The {name} at index {at} is not a distribution: {values[at].tolist()}. Divide "
+            "votes by their sum."
         )

@@ -1,8 +1,8 @@
 """Metrics for the evaluation of predictions.
 
-The inputs are arrays, tensors or lists. An uncertainty score of a sample is higher if its
-prediction is less certain. A set of classes is a row of a boolean mask. Every metric raises a
-``TypeError`` for a wrong dtype, and a ``ValueError`` for wrong shapes or numbers.
+The inputs are arrays, tensors or lists. An uncertainty score is higher if the
+prediction is less certain. Every metric raises a ``TypeError`` for a wrong
+dtype, and a ``ValueError`` for wrong shapes or values.
 """
 
 # fmt: off

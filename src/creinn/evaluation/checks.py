@@ -9,7 +9,7 @@ import torch
 Numbers = npt.NDArray[np.float64]
 Classes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_SUM_TOLERANCE = 1e-3  # for the sum of a distribution in half precision
+_SUM_TOLERANCE = 1e-3  # for half precision
 
 
 def as_numpy(values: Any) -> np.ndarray:
@@ -28,11 +28,11 @@ def as_numbers(values: Any, name: str, ndim: int | None = None) -> Numbers:
 
 
 def as_distributions(probabilities: Any) -> Numbers:
-    """Convert to distributions ``(samples, classes)`` over two classes or more."""
+    """Convert to an array of distributions ``(samples, classes)``."""
     p = as_numbers(probabilities, "probabilities", ndim=2)
     if p.shape[1] < 2:
-        raise ValueError(f"probabilities must have at least two classes, got shape {p.shape}.")
-    advice = "If the values are logits, apply softmax first."
+        raise ValueError(f"probabilities must have two classes or more, got shape {p.shape}.")
+    advice = "If they are logits, apply softmax first."
     require(p >= 0, p, "probabilities must be >= 0", advice)
     total = p.sum(1)
     is_one = np.abs(total - 1) <= _SUM_TOLERANCE
@@ -41,7 +41,7 @@ def as_distributions(probabilities: Any) -> Numbers:
 
 
 def as_labels(labels: Any, classes: int, rows: int | None = None) -> Classes:
-    """Convert to class indices in [0, classes), one for each row."""
+    """Convert to an array of class indices in [0, classes)."""
     truth = _as_array(labels, "labels", "ui", "integers", ndim=1).astype(np.int64)
     if rows not in (None, len(truth)):
         raise ValueError(f"labels must have shape ({rows},), got shape {truth.shape}.")
@@ -51,19 +51,18 @@ def as_labels(labels: Any, classes: int, rows: int | None = None) -> Classes:
 
 
 def as_mask(values: Any, name: str, ndim: int = 1) -> Mask:
-    """Convert to a non-empty boolean array with ``ndim`` dimensions."""
+    """Convert to a non-empty boolean array."""
     return _as_array(values, name, "b", "booleans", ndim)
 
 
 def require(holds: Mask, found: np.ndarray, rule: str, advice: str) -> None:
-    """Raise a ``ValueError`` with the first number for which a rule does not hold."""
+    """Raise a ``ValueError`` with the first value that breaks a rule."""
     if not holds.all():
         at = tuple(np.argwhere(~holds)[0].tolist())
         raise ValueError(f"{rule}, got {found[at]:g} at index {at}. {advice}")
 
 
 def _as_array(values: Any, name: str, kinds: str, expected: str, ndim: int | None) -> np.ndarray:
-    """Convert to a non-empty array with a dtype of the given kinds."""
     array = as_numpy(values)
     if array.size == 0 or ndim not in (None, array.ndim):
         shape = "(samples, classes)" if ndim == 2 else "(samples,)"

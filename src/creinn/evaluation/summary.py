@@ -1,7 +1,7 @@
 """All metrics of a prediction, by name.
 
-A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and
-``total``.
+A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``,
+``epistemic`` and ``total``.
 """
 
 from typing import Any
@@ -23,12 +23,12 @@ from creinn.evaluation.uncertainty import (
 )
 
 MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
-"""Uncertainties, and their names in tables."""
+"""Names of the uncertainties in tables."""
 _RESOLUTION = 1e-6  # smaller uncertainties are rounding errors
 
 
 def quality(prediction: Any, labels: Any) -> dict[str, float]:
-    """Compute the accuracy, log loss, Brier score and expected calibration error."""
+    """Compute the accuracy, log loss, Brier score and calibration error."""
     p, label, truth = map(as_numpy, (prediction.probabilities, prediction.label, labels))
     return {
         "accuracy": float((label == truth).mean()),
@@ -44,7 +44,7 @@ def uncertainties(prediction: Any) -> dict[str, Numbers]:
 
 
 def means(prediction: Any) -> dict[str, float]:
-    """Compute the mean of each uncertainty, and the mean ``width`` of credal sets."""
+    """Compute the mean uncertainties, and the mean ``width`` of credal sets."""
     found = {name: float(values.mean()) for name, values in uncertainties(prediction).items()}
     if isinstance(prediction, CredalSet):
         found["width"] = float(prediction.width.mean())
@@ -65,7 +65,7 @@ def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
 
 
 def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
-    """Compute the increase of each uncertainty, or ``None`` if ``base`` is 0 for all rows."""
+    """Compute the increase of each uncertainty, or ``None`` for a base of 0."""
     found: dict[str, RelativeIncrease | None] = {}
     shifted = uncertainties(prediction)
     for name, values in uncertainties(base).items():
@@ -75,27 +75,27 @@ def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
 
 
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
-    """Compute the metrics of the sets of classes, or ``None`` without credal sets."""
+    """Compute the metrics of credal sets, or return ``None``."""
     if not isinstance(prediction, CredalSet):
         return None
     return set_decisions(prediction.classes(rule), labels)
 
 
 def set_size(prediction: Any, rule: str) -> float | None:
-    """Compute the mean number of classes in a set, or ``None`` without credal sets."""
+    """Compute the mean size of the sets of classes, or return ``None``."""
     if not isinstance(prediction, CredalSet):
         return None
     return float(prediction.classes(rule).sum(-1).double().mean())
 
 
 def has_conformal_sets(prediction: Any) -> bool:
-    """Return whether there is a calibration for sets of classes, without groups of rows."""
+    """Return whether there are conformal sets, without groups of rows."""
     conformal = getattr(prediction, "conformal", None)
     return conformal is not None and conformal.score not in UNITS and conformal.by != "groups"
 
 
 def accepted(prediction: Any) -> Any:
-    """Return a mask of the accepted rows, or ``None`` without a limit for all groups."""
+    """Return the accepted rows, or ``None`` without a limit for all groups."""
     abstention = getattr(prediction, "abstention", None)
     if abstention is None or abstention.groups is not None:
         return None
@@ -103,5 +103,5 @@ def accepted(prediction: Any) -> Any:
 
 
 def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:
-    """Compute the coverage of the conformal sets, by default at the calibrated one."""
+    """Compute the coverage of the conformal sets."""
     return set_coverage(prediction.classes("conformal", nominal), labels)

@@ -9,14 +9,14 @@ from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, req
 
 
 class AccuracyRejection(NamedTuple):
-    """Accuracy of the remaining samples by the rejected share."""
+    """Result of :func:`accuracy_rejection`."""
 
     rejection: Numbers
     accuracy: Numbers
 
     @property
     def area(self) -> float:
-        """Area under the curve (AUARC): the mean of the accuracies."""
+        """Area under the curve: the mean of the accuracies."""
         return float(self.accuracy.mean())
 
 
@@ -25,29 +25,26 @@ class OODDetection(NamedTuple):
 
     auroc: float
     auprc: float
-    base_rate: float  # share of the out-of-distribution samples
+    base_rate: float
     fpr95: float  # false positive rate at a true positive rate of 95 %
 
 
 class RelativeIncrease(NamedTuple):
     """Result of :func:`relative_increase`."""
 
-    mean: float  # mean ratio of the uncertainties
-    excluded: int  # number of samples with a base of 0
+    mean: float
+    excluded: int  # the number of samples
 
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
-    r"""Compute the share of correct samples if the most uncertain ones are rejected first.
+    r"""Compute the accuracy if the most uncertain samples are rejected first.
 
-    The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. Ties have
-    the expected value for a random order: if :math:`m` samples remain from a tie of :math:`g`
-    samples with :math:`c` correct ones, and :math:`C` correct samples have lower scores, the
-    accuracy is :math:`(C + m\, c / g) / k`.
+    The curve has one point for each number :math:`k = N, \dots, 1` of remaining
+    samples. Ties have the expected value for a random order.
 
     Example:
-        >>> curve = accuracy_rejection([0.1, 0.4, 0.9], [True, True, False])
-        >>> curve.rejection.round(2), curve.accuracy.round(2)
-        (array([0.  , 0.33, 0.67]), array([0.67, 1.  , 1.  ]))
+        >>> accuracy_rejection([0.1, 0.9], [True, False]).accuracy
+        array([0.5, 1. ])
     """
     scores, hits = as_numbers(score, "score", ndim=1), as_mask(correct, "correct")
     _check_shapes(score=scores, correct=hits)
@@ -81,8 +78,8 @@ def aurc(score: Any, correct: Any) -> float:
 def augrc(score: Any, correct: Any) -> float:
     """Compute the area under the generalized risk-coverage curve.
 
-    The risk is the number of errors among the remaining samples, divided by the number of all
-    samples; Traub et al. (2024).
+    The risk is the number of errors among the remaining samples divided by the
+    number of all samples; Traub et al. (2024).
 
     Example:
         >>> augrc([0.1, 0.9], [True, False])
@@ -102,13 +99,12 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Compute a percentile bootstrap interval of a metric.
 
-    The samples are the arguments of the metric, each with shape ``(samples,)``. If they are
-    ``paired``, the same rows are drawn from all of them.
+    The samples are the arguments of the metric. If they are ``paired``, the
+    same rows are drawn from all of them.
 
     Example:
-        >>> score, correct = [0.1, 0.2, 0.8, 0.9], [True, True, True, False]
-        >>> low, high = bootstrap_interval(auarc, score, correct)
-        >>> low <= auarc(score, correct) <= high
+        >>> low, high = bootstrap_interval(auarc, [0.1, 0.9], [True, False])
+        >>> low <= 0.75 <= high
         True
     """
     arrays = [as_numpy(sample) for sample in samples]
@@ -125,12 +121,13 @@ def bootstrap_interval(
 
 
 def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
-    r"""Compute the AUROC, AUPRC and FPR95 of the detection of out-of-distribution samples.
+    r"""Compute the AUROC, AUPRC and FPR95 of out-of-distribution detection.
 
-    The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
-    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the scores
-    :math:`t`. The FPR95 is the share of in-distribution samples that are detected with at least
-    95 % of the others; ties have the expected value for a random order.
+    The AUROC is the probability that an out-of-distribution sample has the
+    higher score; ties count one half. The AUPRC is the average precision
+    :math:`\sum_t (R_t - R_{t-1}) P_t`. The FPR95 is the share of
+    in-distribution samples that are detected with at least 95 % of the others;
+    ties have the expected value for a random order.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
@@ -149,7 +146,7 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
 def _fpr95(inside: Numbers, outside: Numbers) -> float:
     needed = -(-95 * len(outside) // 100)
     threshold = np.sort(outside)[len(outside) - needed]
-    # In a random order of a tie, the m-th of g detected samples follows m / (g + 1) of the others.
+    # The m-th of g samples follows m / (g + 1) of the others in a random order.
     missing = needed - (outside > threshold).sum()
     share = missing / ((outside == threshold).sum() + 1)
     detected = (inside > threshold).sum() + share * (inside == threshold).sum()
@@ -157,10 +154,9 @@ def _fpr95(inside: Numbers, outside: Numbers) -> float:
 
 
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
-    r"""Compute the mean of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
+    r"""Compute the mean of :math:`U_\mathrm{test} / U_\mathrm{base}`.
 
-    The uncertainties with and without a shift have the same shape. Samples with a base of 0 are
-    excluded.
+    This is Eq. (Relative increase). Samples with a base of 0 are excluded.
 
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])

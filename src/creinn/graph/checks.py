@@ -1,4 +1,4 @@
-"""Checks of the layers and function calls that a graph may contain."""
+"""Checks of the layers and function calls of a graph."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 from creinn.nn.registry import family_of
 
 Kind = Literal["value", "size"]
-"""A value is an interval or a tensor, and a size is a shape or an integer of it."""
+"""A value is an interval or a tensor, and a size is a shape or a part of it."""
 Kinds = Mapping[fx.Node, Kind]
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
@@ -33,17 +33,17 @@ class GraphError(ValueError):
 
 
 def check_paths(paths: Iterable[Any]) -> None:
-    """Raise a :class:`GraphError` if the paths are not valid in a graph module."""
+    """Raise a :class:`GraphError` if the paths are not valid."""
     for path in paths:
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
             allowed = "letters, digits, '_' and '-'"
-            raise GraphError(f"{path!r}: a path contains only {allowed}. Rename the layer.")
+            raise GraphError(f"{path!r}: a path may contain {allowed}. Rename the layer.")
         if hasattr(fx.GraphModule, path.partition(".")[0]):
             raise GraphError(f"{path!r}: torch.fx reserves this name. Rename the layer.")
 
 
 def why_refused(module: Module, families: Collection[str]) -> str:
-    """Return the reason why a graph cannot call a module, or an empty string."""
+    """Return why a graph cannot call a module, or an empty string."""
     kind, family = type(module), family_of(module)
     if has_hooks(module):
         return "it has forward hooks, which would be lost. Remove them."
@@ -60,7 +60,7 @@ def why_refused(module: Module, families: Collection[str]) -> str:
 
 
 def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
-    """Return the kind of the result of a call, or raise a ``ValueError`` if it is unknown."""
+    """Return the kind of the result of a call, if the call is valid."""
     if name not in FUNCTIONS:
         raise ValueError(f"unknown function {name!r}")
     function: Any = FUNCTIONS[name]
@@ -77,7 +77,7 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
             check(name, argument, given, kinds)
         if hasattr(function, "layer") and len(nodes) == 1:
             del bound["input"]
-            function.layer(**bound)  # raises an error for invalid options
+            function.layer(**bound)  # checks the options
     except TypeError as error:
         raise ValueError(f"{name} cannot be called like this: {error}") from error
     return "size" if name in TO_SIZES else "value"
@@ -101,11 +101,11 @@ def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
         if not (is_constant or kinds.get(leaf) == "size"):
             raise ValueError(f"{name} needs a constant as {argument!r}, got {leaf!r}")
 
-    fx.node.map_aggregate(given, check)  # elements of lists, tuples and slices
+    fx.node.map_aggregate(given, check)
 
 
 def why_unknown(name: str) -> str:
-    """Return the reason why a layer or function has no interval version."""
+    """Return why a layer or function has no interval version."""
     plain = name.replace("_", "").lower()
     reasons = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
     return next(reasons, "it is not a known layer or function")

@@ -1,7 +1,7 @@
 """Compilation of a CreINN or an Ensemble for faster or rigorous inference.
 
-The networks are folded, or evaluated with outward rounding. An ordinary network is not folded if it
-is not a graph of known layers, or if its logits layer is given by name.
+A network is not folded if its logits layer is given by name, or if it is an
+ordinary network that is not a graph of known layers.
 """
 
 import copy
@@ -40,33 +40,38 @@ def compile(
 ) -> "Compiled | RigorousModel":
     """Compile a trained model for inference.
 
-    The bounds are those of the model in eval mode up to rounding. The result can be moved to a
-    device or a dtype, but not trained or saved. With ``native=False``, ``torch.export`` can export
-    it.
+    The bounds are those of the model in eval mode up to rounding. The result
+    can be moved to a device or a dtype, unless it is rigorous, but not trained
+    or saved. With ``native=False``, ``torch.export`` can export it.
 
     Args:
         model: A trained model, which is not changed.
-        example: An example of the inputs, to prepare for the size of the images.
-        memory_format: The memory format of the images and of the weights of 2d convolutions.
-        torch_compile: Whether to use ``torch.compile``, which requires a compiler.
-        native: Whether to use :mod:`creinn.native`, if available and without ``torch_compile``.
-        rigorous: Whether to round outwards, so that the credal sets are valid in floating point;
-            see :mod:`creinn.graph.rigorous`. It is slow and requires mode ``"sound"`` on a CPU.
+        example: An example of the inputs, to prepare for the size of the
+            images.
+        memory_format: The memory format of images and 2d convolutions.
+        torch_compile: Whether to use ``torch.compile``, which requires a
+            compiler.
+        native: Whether to use :mod:`creinn.native` if available, without
+            ``torch_compile``.
+        rigorous: Whether to round outwards, so that the credal sets are valid
+            in floating point; see :mod:`creinn.graph.rigorous`. This is slow
+            and requires mode ``"sound"`` on a CPU.
 
     Raises:
         TypeError: If the class of the model is not supported.
-        ValueError: If the network cannot be traced (``GraphError``), or has no rigorous bounds.
+        ValueError: If the network cannot be traced (``GraphError``), or has no
+            rigorous bounds.
+        RuntimeError: If a distance is not fitted.
 
     Example:
         >>> from creinn import nn as inn
-        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
-        >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
+        >>> compile(CreINN(inn.Linear(2, 3))).predict(torch.zeros(5, 2)).lower.shape
         torch.Size([5, 3])
     """
     if not isinstance(model, Model):
         raise TypeError(f"compile expects a CreINN or an Ensemble, got {type(model).__name__}.")
     if rigorous and torch_compile:
-        raise ValueError("Choose either rigorous or torch_compile.")
+        raise ValueError("Use rigorous or torch_compile, not both.")
     if rigorous:
         return RigorousModel(model)
     compiled = Compiled(model, native and not torch_compile, memory_format=memory_format)
@@ -80,9 +85,9 @@ def compile(
 
 
 def compile_for_predict(model: Model, x: Inputs) -> "Compiled | None":
-    """Compile a model for the compile cache, or return ``None`` if it cannot be compiled."""
+    """Compile a model for the compile cache, or return ``None``."""
     kinds = {type(part) for part in model.modules() if isinstance(part, CredalClassifier)}
-    if not kinds <= {CreINN, Ensemble}:  # a subclass may compute something else
+    if not kinds <= {CreINN, Ensemble}:  # subclasses can differ
         return None
     try:
         return Compiled(model, must_fold=True)
@@ -129,7 +134,7 @@ class Compiled(InferenceModel):
             if isinstance(part, FittedOn):
                 part.parts = {}
             elif isinstance(part, CreINN):
-                part.is_checked = True  # a folded network cannot be inspected
+                part.is_checked = True
         self.memory_format = memory_format
         for weight in self.parameters():
             weight.data = self._prepared(weight)
@@ -153,8 +158,7 @@ def _members(model: Module) -> list[CreINN]:
 
 
 def _folded_copy(model: Model, native: bool, must_fold: bool) -> Model:
-    """Return a copy with folded networks, and norms of interval networks."""
-    replacements: dict[int, Module] = {}  # of the parts with these ids
+    replacements: dict[int, Module] = {}
     for member in _members(model):
         try:
             replacements[id(member.network)] = _folded(member, native)
@@ -177,7 +181,6 @@ def _folded(member: CreINN, native: bool) -> Module:
 
 
 def _feature_layers(member: CreINN) -> list[str | Module]:
-    """Return the feature layers in a ``Sequential`` that starts with the network."""
     if member.distance_radius is None:
         return []
     return [
@@ -189,7 +192,7 @@ def _feature_layers(member: CreINN) -> list[str | Module]:
 
 
 class RigorousModel(InferenceModel):
-    """A model with credal sets that are valid in floating point; see :func:`compile`."""
+    """A model with rigorous credal sets; see :func:`compile`."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

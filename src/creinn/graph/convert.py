@@ -1,9 +1,8 @@
-r"""Conversion of an ordinary network to an interval network.
+"""Conversion of an ordinary network to an interval network.
 
-Small intervals can grow by a factor of :math:`10^{14}`, as in a ResNet-20, so the initial radius of
-a layer is divided by the growth after it; see :func:`_initialize_radii`. In mode ``"sound"`` the
-result encloses the original network. In the other modes the norms, and so the results, are
-heuristics.
+Small intervals can grow by a factor of :math:`10^{14}`, so the initial radius
+of a layer is divided by the growth after it. In mode ``"sound"``, the result
+encloses the original network. In the other modes, the norms are heuristics.
 """
 
 import math
@@ -35,20 +34,20 @@ def convert(
 ) -> Module:
     """Convert an ordinary network to an interval network.
 
-    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a layer. Paths,
-    state keys, shared layers, device, dtype, ``requires_grad`` and training flags are the same.
-    Layers that the forward pass does not call are removed.
+    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module``
+    is a layer. Paths, state keys, shared layers, device, dtype,
+    ``requires_grad`` and training flags are the same. Layers that are not
+    called are removed.
 
     Args:
-        module: A network with one input that returns logits, of ``torch.nn`` layers with an
-            interval version and functions in :data:`creinn.nn.functional.FUNCTIONS`, under any of
-            their names in torch.
-        radius: The initial radius of the weights relative to their mean magnitude, or, for relative
-            radii, to the magnitude of each weight.
-        mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"``, the radii
-            vanish with the depth.
-        layers: The family ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
-            (:mod:`creinn.nn.relative`), or one of these modules.
+        module: A network with one input that returns logits, of ``torch.nn``
+            layers with an interval version and functions in
+            :data:`creinn.nn.functional.FUNCTIONS`.
+        radius: The initial radius of the weights relative to their mean
+            magnitude, or to the magnitude of each weight for relative radii.
+        mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With
+            ``"sound"``, the radii vanish with the depth.
+        layers: The family ``"interval"`` or ``"relative"``, or its module.
 
     Raises:
         ConversionError: If a part of the network is not known.
@@ -89,7 +88,6 @@ def convert(
 
 
 def _check_parameters(traced: Traced) -> None:
-    """Raise a :class:`GraphError` if layers share a parameter."""
     owners: dict[Tensor, tuple[str, Module]] = {}
     for path, layer in traced.layers.items():
         for name, parameter in layer.named_parameters():
@@ -101,10 +99,10 @@ def _check_parameters(traced: Traced) -> None:
 
 
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
+    """Return a CreINN with the options ``form`` and trained weights.
 
-    If ``needs_radii`` is true, an ordinary network is converted. An interval network must have the
-    same mode.
+    An ordinary network is converted if ``needs_radii`` is true. An interval
+    network must have the same mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     if is_interval and form["mode"] != model.mode:
@@ -134,10 +132,11 @@ def _twin(path: str, layer: Module, family: str, mode: Mode) -> Module:
 def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii and the radius branches of the batch norms.
 
-    The radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is
-    relative, where ``g`` is the growth up to the next batch norm, or the output in sound mode. In
-    the other modes the radius branch of a norm is the exact map divided by the growth since the
-    last norm, so that the relative widths are constant.
+    The radius of a row of weights is ``radius * mean|w_o| / g``, or
+    ``radius / g`` if it is relative, where ``g`` is the growth up to the next
+    batch norm, or the output in sound mode. In the other modes the radius
+    branch of a norm is the exact map divided by the growth since the last norm,
+    so that the relative widths are constant.
     """
     for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
         if norm.affine:
@@ -155,15 +154,14 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
 
 
 def _magnitude(weight: Tensor) -> Tensor:
-    """Return the mean magnitude of each row of weights."""
     rows = weight.detach().abs().flatten(1).mean(1)
     rows = torch.where(rows > 0, rows, rows.mean())
-    rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)  # that of a new layer
+    rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)  # of a new layer
     return rows.view(-1, *(1,) * (weight.ndim - 1))
 
 
 def _growth(layer: Module | None) -> float:
-    """Return the growth of small relative radii: the mean of ``|w_o|_1 / |w_o|_2`` over rows."""
+    """Return the mean of ``|w_o|_1 / |w_o|_2`` over the rows of weights."""
     if not isinstance(layer, IntervalParameters):
         return 1.0
     rows = layer.weight.detach().flatten(1).double()
@@ -186,7 +184,7 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
 
 
 def _growth_ahead(traced: Traced, mode: Mode) -> dict[IntervalParameters, float]:
-    """Return the growth from each layer to the next norm or the output, summed over paths."""
+    """Return the growth to the next norm or the output, summed over paths."""
     found: dict[IntervalParameters, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):

@@ -1,22 +1,23 @@
 """Export of models to ONNX and ``torch.export``.
 
-The graph runs without this library. An ONNX graph uses single precision. The outputs are, in this
-order:
+The graph runs without this library, in single precision for ONNX. The outputs
+are, in this order:
 
-- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds and intersection
-  probability;
+- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds and
+  intersection probability;
 - ``label`` ``(N,)``: index of the predicted class;
-- ``TU``, ``AU``, ``EU`` ``(N,)``: uncertainties, as in :class:`creinn.CredalSet`. For more than
-  :data:`MOST_CLASSES` classes there is only ``TU``, because the graph computes the lower entropy
-  from all vertices. Then ``AU`` is :meth:`creinn.CredalSet.lower_entropy`, or the function in
-  ``examples/entropy_numpy.py``, and ``EU = TU - AU``;
+- ``TU``, ``AU``, ``EU`` ``(N,)``: uncertainties, as in
+  :class:`creinn.CredalSet`. For more than :data:`MOST_CLASSES` classes there is
+  only ``TU``. Then ``AU`` is :meth:`creinn.CredalSet.lower_entropy`, or the
+  function in ``examples/entropy_numpy.py``, and ``EU = TU - AU``;
 - ``classes`` ``(N, K)``: classes of the rule ``"maximality"``;
-- ``conformal`` ``(N, K)``, if the model is calibrated: classes of the conformal set;
-- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if it is calibrated on distributions;
+- ``conformal`` ``(N, K)``, if the model is calibrated on labels;
+- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if it is calibrated on
+  distributions;
 - ``accepted`` ``(N,)``, if it is calibrated with ``max_error``.
 
-A calibration with groups, random numbers or an uncertainty that is not in the graph is not
-exported, with a warning.
+A calibration with groups, random numbers or an uncertainty that is not in the
+graph is not exported, with a warning.
 """
 
 import copy
@@ -53,33 +54,36 @@ from creinn.graph.compile import Model, compile
 from creinn.interval import Interval
 from creinn.numerics import entropy
 
-Join = Callable[[Sequence[Tensor]], Inputs]  # from tensors to the input of the model
+Join = Callable[[Sequence[Tensor]], Inputs]
 Calibration = tuple[Conformal | None, Abstention | None]
 
 _OUTPUTS = {"total": "TU", "aleatoric": "AU", "epistemic": "EU"}
 
 
 def export(model: Model, path: str | PathLike[str], example: Inputs | None = None) -> None:
-    """Export a model to ONNX or ``torch.export``, depending on the suffix of the path.
+    """Export a model to ONNX or ``torch.export``, depending on the suffix.
 
-    The input is ``x``, or ``x_lower`` and ``x_upper`` for intervals, with any number of rows. The
-    inputs of a dict have the names of its keys, and those of a tuple are ``x_0``, ``x_1`` and so
-    on. The values must be finite and preprocessed. The outputs are described in
-    :mod:`creinn.graph.export`. The metadata ``class_names``, ``preprocessing`` and ``creinn`` (the
-    version) are JSON, in the extra file ``creinn.json`` of a ``.pt2`` file.
+    The input is ``x``, or ``x_lower`` and ``x_upper`` for intervals, with any
+    number of rows. The inputs of a dict have the names of its keys, and those
+    of a tuple are ``x_0``, ``x_1`` and so on. The values must be finite and
+    preprocessed. The outputs are described in :mod:`creinn.graph.export`. The
+    metadata ``class_names``, ``preprocessing`` and ``creinn`` (the version) are
+    JSON, in the extra file ``creinn.json`` of a ``.pt2`` file.
 
     Args:
         model: A trained model, which is not changed.
-        path: A file with the suffix ``.onnx`` or ``.pt2``. An existing file is replaced.
-        example: An example of the inputs with at least one row; an :class:`Interval` for a graph
-            with intervals. The default is a tensor of the size of the first layer, if it is linear.
+        path: A file with the suffix ``.onnx`` or ``.pt2``, which is replaced.
+        example: An example of the inputs; an :class:`Interval` for a graph with
+            intervals. The default is a tensor of the size of the first layer,
+            if it is linear.
 
     Raises:
-        TypeError: If the class of the model or the type of the example is not supported.
-        ValueError: If the suffix is unknown, if an example is required, or if torch cannot export
-            an operation, which is named in the message.
-        RuntimeError: If a distance is not fitted, or the model has changed after it was fitted or
-            calibrated.
+        TypeError: If the class of the model or the type of the example is not
+            supported.
+        ValueError: If the suffix is unknown, an example is required, or torch
+            cannot export an operation.
+        RuntimeError: If a distance is not fitted, or the model has changed
+            after it was fitted or calibrated.
         ImportError: If ONNX is required and is not installed.
 
     Example:
@@ -94,7 +98,7 @@ def export(model: Model, path: str | PathLike[str], example: Inputs | None = Non
     is_onnx = _check_arguments(model, path)
     example = example_of(model) if example is None else example
     if is_onnx and _dtype(model) != torch.float32:
-        model = copy.deepcopy(model).float()  # onnxruntime has few operators for other precisions
+        model = copy.deepcopy(model).float()  # for onnxruntime
     program, names = _program(model, first_rows(example, 2), _kept_calibration(model))
     about = {"class_names": model.class_names, "preprocessing": model.preprocessing}
     about |= {"creinn": __version__}
@@ -115,14 +119,12 @@ def _check_arguments(model: Any, path: Path) -> bool:
     if (suffix := path.suffix.lower()) not in (".onnx", ".pt2"):
         raise ValueError(f"The suffix of {path} must be .onnx or .pt2.")
     if suffix == ".onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
-        raise ImportError('ONNX needs more packages. Run: pip install "creinn[onnx]"')
+        raise ImportError('ONNX is not installed: pip install "creinn[onnx]"')
     model.check_fitted()
     return suffix == ".onnx"
 
 
 class _Graph(Module):
-    """A model whose inputs and outputs are tensors."""
-
     quantiles: Tensor  # one value, or one for each class
 
     def __init__(self, model: Any, join: Join, calibration: Calibration) -> None:
@@ -157,7 +159,6 @@ class _Graph(Module):
 
 
 def _kept_calibration(model: Model) -> Calibration:
-    """Return the parts of the calibration that can be exported."""
     conformal, abstention = model.current_calibration()
     for found in (conformal, abstention):
         if found is not None and found.stale:
@@ -178,7 +179,6 @@ def _warn(what: str, why: str) -> None:
 
 
 def _outputs(sets: CredalSet) -> dict[str, Tensor]:
-    """Return the outputs of the graph by name."""
     found = {"lower": sets.lower, "upper": sets.upper}
     found |= {"probabilities": sets.intersection, "label": sets.label}
     if sets.num_classes == 2:
@@ -195,16 +195,15 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 def _program(
     model: Model, example: Inputs, calibration: Calibration
 ) -> tuple[ExportedProgram, list[str]]:
-    """Return a graph for any number of rows, and the names of the inputs."""
     example = to_device(example, next(model.parameters()).device, _dtype(model))
-    if count_rows(example) == 1:  # otherwise the graph would be for one row
+    if count_rows(example) == 1:  # the graph would be for one row
         example = concatenate([example, example])
     model.check_network(example)
     try:
         form: Module = compile(model, example, torch.contiguous_format, native=False)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
-    form(example)  # raises the error of the model for an invalid example
+    form(example)  # checks the example
     names, inputs, join = _flatten(example)
     graph = _Graph(form, join, calibration)
     shapes = (({0: Dim("rows", min=1)},) * len(inputs),)
@@ -214,8 +213,7 @@ def _program(
 
 
 def _flatten(example: Inputs) -> tuple[list[str], tuple[Tensor, ...], Join]:
-    """Return the names and tensors of the inputs, and a function to join them."""
-    if isinstance(example, Interval):  # both bounds can be the same tensor
+    if isinstance(example, Interval):  # bounds can be the same tensor
         example = Interval._of_parts(example.lower, example.upper.clone())
     leaves, structure = pytree.tree_flatten_with_path(example)
     paths, inputs = zip(*leaves, strict=True)
@@ -245,7 +243,6 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
 
 @contextmanager
 def _errors_of_torch() -> Iterator[None]:
-    """Convert errors of torch to a :class:`GraphError`, and ignore its warnings."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")  # of torchvision
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -268,7 +265,7 @@ def _dtype(model: Module) -> torch.dtype:
 
 
 def example_of(model: Model) -> Tensor:
-    """Return two rows of zeros of the size of the first layer, which must be linear."""
+    """Return two rows of zeros for a linear first layer."""
     network = next(part.network for part in model.modules() if isinstance(part, CreINN))
     first: Any = next(layer for layer in network.modules() if list(layer.parameters(recurse=False)))
     if not hasattr(first, "in_features"):

@@ -1,8 +1,8 @@
 """Folding of a trained network for inference.
 
 An affine interval layer, its batch norm and its ReLU become one layer of
-:mod:`creinn.graph.folded`. A sum and its ReLU become one function, or a part of the layer before. A
-batch norm after an ordinary convolution is multiplied into its weights.
+:mod:`creinn.graph.folded`, which can include a sum and its ReLU. A batch norm
+after an ordinary convolution is multiplied into its weights.
 """
 
 import copy
@@ -38,7 +38,7 @@ _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 class FoldedNetwork(Module):
-    """A folded network whose ``graph`` returns additional outputs and the logits."""
+    """A folded network whose ``graph`` returns additional outputs."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
@@ -57,12 +57,14 @@ class FoldedNetwork(Module):
 def fold(
     network: Module, at: Sequence[str | Module] = (), native: bool = False
 ) -> fx.GraphModule | FoldedNetwork:
-    """Return a folded copy of a network in eval mode, which uses the C++ library if ``native``.
+    """Return a folded copy of a network in eval mode.
 
-    With additional outputs ``at``, as in :func:`find_node`, it is a :class:`FoldedNetwork`.
+    It uses the C++ library if ``native``. With additional outputs ``at``, as in
+    :func:`find_node`, it is a :class:`FoldedNetwork`.
 
     Raises:
-        GraphError: If the network is not a graph of known layers, or a module is not called.
+        GraphError: If the network is not a graph of known layers, or a module
+            is not called.
     """
     traced = trace(network)
     graph = traced.graph
@@ -95,7 +97,7 @@ def fold(
 
 
 def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
-    """Return the node of the output of the module at a path, or of the input of a layer."""
+    """Return the output of the module at a path, or the input of a layer."""
     module = network.get_submodule(at) if isinstance(at, str) else at
     paths = [path for path, part in network.named_modules() if part is module]
     node = traced.outputs.get(paths[0]) if paths else None
@@ -105,7 +107,6 @@ def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
 
 
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
-    """Fold a convolution and the batch norm after it."""
     fused = copy.deepcopy(layer).eval()
     user, norm = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
     if norm is not None and norm.running_var is not None:
@@ -117,7 +118,6 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
 def _fold_interval(
     node: fx.Node, layer: IntervalParameters, traced: Traced, native: bool
 ) -> FoldedLayer:
-    """Fold the layer of ``node`` and the layers after it."""
     user, norm = _only_user(node, traced, IntervalBatchNorm)
     fits = norm is not None and norm.running_var is not None
     if not (fits and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims):
@@ -141,7 +141,6 @@ def _fold_interval(
 
 
 def _join_sum(node: fx.Node, traced: Traced) -> None:
-    """Move a sum and its ReLU into a layer of the library that has no other user."""
     for argument, other in (node.args, node.args[::-1]):
         if not isinstance(argument, fx.Node) or len(argument.users) > 1 or argument.kwargs:
             continue
@@ -159,7 +158,6 @@ def _replace(node: fx.Node, traced: Traced, layer: Module) -> None:
 
 
 def _absorb(node: fx.Node, user: fx.Node | None) -> None:
-    """Remove ``user``, which is now a part of ``node``."""
     if user is not None:
         user.replace_all_uses_with(node)
         node.graph.erase_node(user)

@@ -1,12 +1,12 @@
-"""Folded layers: affine interval layers with the batch norm and the ReLU after them.
+"""Affine interval layers with the batch norm and the ReLU after them.
 
-In eval mode a batch norm is affine in the center and in the radius, so its scale is a factor of the
-weights. The center and the radius are one tensor between the layers.
+In eval mode a batch norm is affine in the center and in the radius, so its
+scale is a factor of the weights.
 
-:mod:`creinn.native` computes 1d and 2d convolutions with symmetric zero padding and full radii that
-are not narrow, and a sum and a ReLU after them, if the processor has AVX2 or AVX-512, the input is
-an interval ``>= 0`` in float32 on the CPU, and the output has several pixels. The choice depends
-only on the layer, the shapes and the processor. The library stores intervals as bounds.
+:mod:`creinn.native` computes 1d and 2d convolutions with symmetric zero padding
+and full radii that are not narrow, and a sum and a ReLU after them. This
+requires AVX2 or AVX-512, an input ``>= 0`` in float32 on the CPU, and an output
+of several pixels. The values of the input do not affect the choice.
 """
 
 import copy
@@ -27,13 +27,13 @@ from creinn.nn.affine import one_pixel
 from creinn.nn.relative import valid_relative_radius
 from creinn.numerics import relu_, valid_radius, widen
 
-NARROW = 1e-3  # smaller relative radii lose digits in the difference of the bounds
+NARROW = 1e-3  # smaller relative radii lose digits
 
 
 class FoldedLayer(Module):
     """An affine interval layer with an optional batch norm and ReLU.
 
-    ``general`` contains the original layers, for all other inputs.
+    The original layers are in ``general``, for all other inputs.
     """
 
     def __init__(self, layer: Any, norm: Any, relu: bool, general: Any) -> None:
@@ -53,7 +53,7 @@ class FoldedLayer(Module):
         raise NotImplementedError
 
     def _product(self, x: Interval) -> Tensor:
-        """Return the new center and radius ``(N, 2, O, ...)``."""
+        """Return center and radius ``(N, 2, O, ...)``."""
         raise NotImplementedError
 
     def forward(self, x: Interval) -> Interval:
@@ -86,7 +86,7 @@ class FoldedRelative(FoldedLayer):
 
 
 class FoldedFull(FoldedLayer):
-    """A layer with full radii: one product for intervals ``>= 0``, two for points."""
+    """A layer with full radii, for intervals ``>= 0`` and points."""
 
     block: Any
 
@@ -112,19 +112,17 @@ class FoldedFull(FoldedLayer):
         return self.block(x.center_radius.flatten(1, 2)).unflatten(1, (2, -1))
 
     def _of_points(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the center and the radius."""
         block = self.block
-        weight = block.weight[:, : block.weight.shape[1] // 2]  # the columns of the center
+        weight = block.weight[:, : block.weight.shape[1] // 2]  # of the center
         (center, radius), biases = map(self._halves, (weight, block.bias))
         return block.product(x, center, biases[0]), block.product(x.abs(), radius, biases[1])
 
     def _halves(self, block: Tensor) -> list[Tensor]:
-        """Return the rows of the center and the rows of the radius."""
         return [t.flatten(0, 1) for t in block.unflatten(0, (self.groups, 2, -1)).unbind(1)]
 
 
 class NativeFull(FoldedFull):
-    """A layer that uses the library for intervals ``>= 0``, and computes ``block`` when needed."""
+    """A layer that uses the library for intervals ``>= 0``."""
 
     pairs: Tensor
     norm: Tensor
@@ -146,7 +144,7 @@ class NativeFull(FoldedFull):
         self.block, self._layer = None, _options_of(layer)
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
-        """Apply the layer, and optionally add a residual and apply a ReLU."""
+        """Apply the layer, with an optional residual and ReLU."""
         if torch.compiler.is_compiling():
             raise RuntimeError("creinn.native has no graph. Compile with native=False.")
         if not self._fits(x):
@@ -169,7 +167,6 @@ class NativeFull(FoldedFull):
         return _is_supported(residual._any) and residual.shape == self._shape(x)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
-        """Return the shape of the output."""
         height, width = (1, *x.shape[2:])[-2:]
         return len(x), len(self.norm), *self.window.size((height, width))[4 - x.ndim :]
 
@@ -190,7 +187,7 @@ class NativeFull(FoldedFull):
         return super().forward(x)
 
     def _bounds_of_points(self, x: Tensor) -> Interval:
-        """Return the output after the ReLU as bounds, for the library."""
+        """Return the output after the ReLU as bounds."""
         center, radius = self._of_points(x)
         if self.magnitude:
             radius.abs_()
@@ -204,7 +201,6 @@ class NativeFull(FoldedFull):
 
     @torch.no_grad()
     def _unpack(self) -> None:
-        """Compute the block weight from the packed weights."""
         (layer,), norm = self._layer, widen(self.norm)
         lower, upper = map(widen, native.unpack(self.pairs, layer.weight.shape, self.groups))
         weights = (lower + upper) / 2, (upper - lower) / 2
@@ -216,7 +212,8 @@ class NativeFull(FoldedFull):
 class Product(Module):
     """A linear layer or convolution.
 
-    If the first images give one pixel, images of this size need a matrix product only.
+    If the first images give one pixel, images of this size need only a matrix
+    product.
     """
 
     cropped: Tensor
@@ -256,12 +253,11 @@ class Product(Module):
 
 
 def _options_of(layer: Any) -> tuple[Any]:
-    """Return a copy without memory, in a tuple so that it is not a submodule."""
-    return (copy.deepcopy(layer).to("meta"),)
+    return (copy.deepcopy(layer).to("meta"),)  # a tuple is not a submodule
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    """Return intervals from the center and the radius ``(N, 2, C, ...)``, which are changed."""
+    """Return intervals from center and radius ``(N, 2, C, ...)``, in place."""
     if magnitude:
         moments.select(1, 1).abs_()
     return Interval._of_center_radius(relu_(moments) if relu else moments, nonnegative or relu)
@@ -281,7 +277,7 @@ def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
 
 
 def window_of(layer: Any) -> native.Window | None:
-    """Return the window of a 1d or 2d convolution with symmetric zero padding, or ``None``."""
+    """Return the window of a convolution that the library supports."""
     if isinstance(layer, torch.nn.Linear):
         return None
     sides = layer._reversed_padding_repeated_twice
@@ -294,7 +290,6 @@ def window_of(layer: Any) -> native.Window | None:
 
 
 def _is_supported(tensor: Tensor) -> bool:
-    """Return whether the library supports the tensor."""
     is_plain = type(tensor) in (Tensor, torch.nn.Parameter)
     is_single = is_plain and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
     return native.available and native.is_vectorized and is_single

@@ -1,35 +1,41 @@
 r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
 
-A CreINN in mode ``"sound"`` is evaluated in float64, and the result of each layer is widened by a
-bound of the rounding error. The credal sets contain the real probabilities of all networks with
-weights in center ± radius, for all inputs within the bounds. With a distance, they contain the
-softmax of :math:`l + e` for all :math:`|e_k|` up to the real radius. Weights, statistics,
-temperature and inputs are exact by definition. The arithmetic is IEEE with rounding to nearest;
-subnormal numbers can be flushed to zero.
+A CreINN in mode ``"sound"`` is evaluated in float64, and the result of each
+layer is widened by a bound of the rounding error. The credal sets contain the
+real probabilities of all networks with weights in center ± radius, for all
+inputs within the bounds. With a distance, they contain the softmax of
+:math:`l + e` for all :math:`|e_k|` up to the real radius. Weights, statistics,
+temperature and inputs are exact by definition. The arithmetic is IEEE with
+rounding to nearest; subnormal numbers can be flushed to zero.
 
-In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny* is the smallest
-normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
+In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny*
+is the smallest normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
 
-**Sums.** The error of a computed sum of :math:`n` products, in any order, fused or not, is at most
-:math:`\gamma_n \sum |w_i x_i|`, plus tiny for each underflow. :func:`widen_by_error` adds :math:`g`
-times the sum of the magnitudes and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and
-:math:`k = n + 40`. The 40 roundings include those of the magnitudes and of the addition. A single
-operation is a sum of one term.
+**Sums.** The error of a computed sum of :math:`n` products, in any order, fused
+or not, is at most :math:`\gamma_n \sum |w_i x_i|`, plus tiny for each
+underflow. :func:`widen_by_error` adds :math:`g` times the sum of the magnitudes
+and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and :math:`k = n + 40`. The 40
+roundings include those of the magnitudes and of the addition.
 
-**Functions** (exp, log1p, tanh, erf, ...). The relative error in float64 is assumed to be less than
-:math:`2^{-44}`, a hundred times the documented error. For a function :math:`x\,h(x)`, the error can
-also be :math:`2^{-44}` of :math:`|x|`.
+**Functions** (exp, log1p, tanh, erf, ...). The relative error in float64 is
+assumed to be less than :math:`2^{-44}`, a hundred times the documented error.
+For a function :math:`x\,h(x)`, the error can also be :math:`2^{-44}` of
+:math:`|x|`.
 
 **Affine layers.** The radius of the weight :math:`w_i` is
-:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. The lower bound is the sum
-of the products of :math:`t_i = w_i - v_i` and :math:`s_i = w_i + v_i` with the positive and the
-negative parts of the bounds. Each term is non-decreasing in :math:`t_i` and non-increasing in
-:math:`s_i`. The computed sum is a lower bound, because :math:`t_i + \gamma |t_i| \le w_i - \rho_i`
-and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There
-is at most one other term for each weight if the inputs are :math:`\ge 0`, and at most two
-otherwise. Convolutions in float64 are such sums, because torch uses a product of matrices.
+:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. The
+lower bound is the sum of the products of :math:`t_i = w_i - v_i` and
+:math:`s_i = w_i + v_i` with the positive and the negative parts of the bounds.
+Each term is non-decreasing in :math:`t_i` and non-increasing in :math:`s_i`.
+The computed sum is a lower bound, because
+:math:`t_i + \gamma |t_i| \le w_i - \rho_i` and
+:math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that
+are zero. There is at most one other term for each weight if the inputs are
+:math:`\ge 0`, and at most two otherwise. Convolutions in float64 are such sums,
+because torch uses a product of matrices.
 
-An overflow results in infinity or NaN, and the credal set of such a row is vacuous.
+An overflow results in infinity or NaN, and the credal set of such a row is
+vacuous.
 """
 
 import math
@@ -58,7 +64,7 @@ from creinn.numerics import logsumexp_others, valid_radius
 
 TINY = 2.0**-1022
 FLOOR = 2.0**-510  # F
-FUNCTION = 512  # the error of a function in roundings: 2 ** -44
+FUNCTION = 512  # error of a function in roundings: 2 ** -44
 _EXACT = (  # layers without rounding
     *(inn.Flatten, inn.Identity, inn.ReLU, inn.ReLU6, inn.Hardtanh),
     *(inn.ZeroPad1d, inn.ZeroPad2d, inn.ZeroPad3d, inn.ReflectionPad2d, inn.ReplicationPad2d),
@@ -83,7 +89,7 @@ def growth(terms: int) -> float:
 
 
 def widen_by_error(lower: Tensor, upper: Tensor, magnitude: Tensor, terms: int = 1) -> Bounds:
-    """Widen the bounds by the error of a sum of terms with this total magnitude."""
+    """Widen the bounds by the error of a sum with this total magnitude."""
     error = growth(terms) * magnitude + 8 * FLOOR
     return lower - error, upper + error
 
@@ -106,7 +112,7 @@ def magnitude_of(x: Interval) -> Tensor:
 
 
 def exact_double(x: Tensor) -> Tensor:
-    """Convert to float64 without flushing the subnormal numbers of float32 to zero."""
+    """Convert to float64 without flushing subnormal numbers to zero."""
     if not x.is_floating_point() or (x.dtype == torch.float64 and x.device.type == "cpu"):
         return x
     if x.dtype != torch.float32 or x.device.type != "cpu":
@@ -127,8 +133,6 @@ def exact_box(x: Interval | Tensor) -> Interval:
 
 
 class _Affine:
-    """An affine layer, prepared for inputs with one or two signs."""
-
     def __init__(self, layer: Any) -> None:
         self.layer, self.groups = layer, getattr(layer, "groups", 1)
         self.blocks: dict[int, Bounds] = {}
@@ -152,7 +156,6 @@ class _Affine:
         return Interval._of_bounds(bounds)
 
     def _block(self, signs: int) -> Bounds:
-        """Return the weights and biases of the bounds."""
         w, radius = self.layer.weight, valid_radius(self.layer.weight_radius)
         v, b, d = rigorous_weights(w, radius, self.layer._biases(), signs)
         low, high, low_, high_ = by_sign(w - v, w + v)
@@ -164,7 +167,7 @@ class _Affine:
 def rigorous_weights(
     center: Tensor, radius: Tensor, biases: Sequence[Any], terms: int = 1
 ) -> tuple[Tensor, ...]:
-    """Return the radii ``v`` of the weights, and the centers and radii of the biases.
+    """Return the radii ``v``, and the centers and radii of the biases.
 
     For each weight, at most ``terms`` terms of the sum are not zero.
     """
@@ -177,7 +180,7 @@ def rigorous_weights(
 
 
 def _batch_norm(layer: Any, x: Interval) -> Interval:
-    """Apply a batch norm in eval mode; ``scale`` has less than 8 roundings."""
+    """Apply a batch norm; ``scale`` has less than 8 roundings."""
     layer._check_shape(x, False)
     scale = torch.rsqrt(layer.running_var + layer.eps)
     scale = scale if layer.weight is None else scale * layer.weight
@@ -197,13 +200,13 @@ def apply_layer(layer: Any, x: Interval) -> Interval:
         return _batch_norm(layer, x)
     if isinstance(layer, _DROPOUT):
         if layer.training and layer.p > 0:
-            raise ValueError("Rigorous bounds are not available for dropout with training=True.")
+            raise ValueError("Rigorous bounds need dropout with training=False.")
         return x
     if isinstance(layer, _AVERAGE):
         size = getattr(layer, "kernel_size", x.shape[-2:])
         terms = math.prod(size) if isinstance(size, tuple) else size**2
         return outward(layer(x), layer(Interval._of_point(magnitude_of(x))).lower, terms)
-    if isinstance(layer, inn.Softplus):  # it has a jump, which can be near a bound
+    if isinstance(layer, inn.Softplus):  # it has a jump
         x = outward(x, terms=FUNCTION)
     if isinstance(layer, _EXACT):
         return layer(x)
@@ -250,9 +253,10 @@ def radius_bound(
 ) -> Tensor:
     """Return upper bounds ``(N,)`` of the real radii of all members.
 
-    The real radius is non-decreasing in each term, and unbounded for 10⁶ spreads or more. Outputs
-    and radius are in float64, spreads and deviations ``> 0``, and shares ``<= 1``. An output with
-    ``tokens`` is ``(N, tokens, C)``.
+    The real radius is non-decreasing in each term, and unbounded for 10⁶
+    spreads or more. Outputs and radius are in float64, spreads and deviations
+    ``> 0``, and shares ``<= 1``. An output with ``tokens`` is
+    ``(N, tokens, C)``.
     """
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])
@@ -276,9 +280,10 @@ def _standardized(x: Tensor, median: Tensor, spread: Tensor) -> Tensor:
 def pooled(maps: Interval, tokens: bool) -> Interval:
     r"""Return intervals of the mean and the standard deviation of each channel.
 
-    For any :math:`a`, the deviation of the centers :math:`c` is at most the root mean square of
-    :math:`c - a`, and smaller by at most :math:`|\bar c - a|`. The deviation of a member differs
-    from it by at most the deviation of the radii.
+    For any :math:`a`, the deviation of the centers :math:`c` is at most the
+    root mean square of :math:`c - a`, and smaller by at most
+    :math:`|\bar c - a|`. The deviation of a member differs from it by at most
+    the deviation of the radii.
     """
     if maps.ndim == 2:
         return maps
@@ -295,7 +300,7 @@ def pooled(maps: Interval, tokens: bool) -> Interval:
 
 
 def _directions(features: Interval) -> Interval:
-    """Return intervals of the features divided by their norms, which can underflow."""
+    """Return the features divided by their norms, which can underflow."""
     lower, upper, norm = features.lower, features.upper, _norm(features).unsqueeze(1)
     low = torch.where(lower < 0, lower / norm.lower, lower / norm.upper)
     high = torch.where(upper > 0, upper / norm.lower, upper / norm.upper)
@@ -303,7 +308,7 @@ def _directions(features: Interval) -> Interval:
 
 
 def _distances(distance: Distance, features: Interval) -> Bounds:
-    """Return bounds of the squared distance and of the relative distance.
+    """Return bounds of the squared and of the relative distance.
 
     The bound for any class is a bound for the nearest class.
     """
@@ -315,7 +320,7 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
         whitened = cat((whitened, outward(across / distance.rest)), 1)
     u = _matrix_product(whitened, distance.axes)
     nearest = nearest_of(distance.coordinates, u.center)
-    relative = []  # the maximum of a convex function is at one of the ends
+    relative = []  # the maximum of a convex function is at an end
     for end in map(Interval._of_point, (u.lower, u.upper)):
         to_mean = _square(outward(end - distance.coordinates[nearest]))
         relative.append(outward(to_mean - outward(_square(end) * distance.shares)).upper)
@@ -324,13 +329,11 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
 
 
 def _center_radius(x: Interval) -> Bounds:
-    """Return the center and the radius of a larger interval."""
     center = (x.lower + x.upper) / 2
     return center, above(torch.maximum(x.upper - center, center - x.lower))
 
 
 def _matrix_product(x: Interval, matrix: Tensor) -> Interval:
-    """Return the product of an interval and an exact matrix."""
     (center, radius), size = _center_radius(x), matrix.abs() + FLOOR
     mid, reach = center @ matrix, radius @ size
     y = Interval._of_parts(mid - reach, mid + reach)
@@ -347,7 +350,6 @@ def _square(x: Interval) -> Interval:
 
 
 def _norm(x: Interval) -> Interval:
-    """Return the norm over the last dimension."""
     return outward(_sum(_square(x)).map_monotone(torch.sqrt))
 
 
@@ -357,14 +359,15 @@ def _norm(x: Interval) -> Interval:
 def probability_bounds(logits: Interval) -> Bounds:
     r"""Return bounds of the softmax of all logits ``(N, K)``.
 
-    One logit belongs to class 1 of two classes. The arguments of the sigmoid are
-    :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1` is a sum of :math:`K` terms
-    :math:`e^d`. A term is used if :math:`|d| < 746`. Its error is less than
-    :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, plus the rounding of two sums that are at most
-    :math:`K`. The error of :math:`\ln S_k` is therefore less than :math:`2^{-40} K + 2^{-50} K^2`.
-    The error of the differences is :math:`2^{-50} |z_k|`, which is less than :math:`2^{-39}` if
-    :math:`|z_k| < 2048`. Otherwise the sigmoid is 0 or 1 up to :math:`e^{-2047}`. If a row is not
-    finite, the set is vacuous.
+    One logit belongs to class 1 of two classes. The arguments of the sigmoid
+    are :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1` is a sum of
+    :math:`K` terms :math:`e^d`. A term is used if :math:`|d| < 746`. Its error
+    is less than :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, plus the
+    rounding of two sums that are at most :math:`K`. The error of
+    :math:`\ln S_k` is therefore less than :math:`2^{-40} K + 2^{-50} K^2`. The
+    error of the differences is :math:`2^{-50} |z_k|`, which is less than
+    :math:`2^{-39}` if :math:`|z_k| < 2048`. Otherwise the sigmoid is 0 or 1 up
+    to :math:`e^{-2047}`.
     """
     lower, upper, count = logits.lower, logits.upper, logits.shape[1]
     finite = (upper - lower < math.inf).all(1, keepdim=True)

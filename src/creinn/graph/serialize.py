@@ -1,8 +1,8 @@
 """Conversion of the architecture of a network to JSON and back.
 
 A description contains ``builder`` and ``arguments`` for an unchanged network of
-:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. The names
-are looked up in tables. The description is not run as code.
+:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``.
+The names are looked up in tables, and no code of the description is run.
 """
 
 import json
@@ -24,10 +24,11 @@ Description = dict[str, Any]
 
 
 def serialize(network: Module) -> Description:
-    """Describe the architecture of a network, as the input of :func:`build`.
+    """Describe the architecture of a network for :func:`build`.
 
     Raises:
-        ValueError: If the network is not a graph of known layers and functions, or has other state.
+        ValueError: If the network is not a graph of known layers and functions,
+            or has other state.
 
     Example:
         >>> from creinn import nn as inn
@@ -42,22 +43,21 @@ def serialize(network: Module) -> Description:
         _check_state(network, description)
     except ValueError as error:
         raise ValueError(
-            f"Cannot describe the architecture of {type(network).__name__}: {error} Its weights "
-            "can be saved. Load them into the same network with creinn.load(path, network=...)."
+            f"Cannot describe the architecture of {type(network).__name__}: {error} Save the "
+            "weights, and load them with creinn.load(path, network=...)."
         ) from error
     return description
 
 
 def build(description: Mapping[str, Any]) -> Module:
-    """Build the network of a description, with new weights and the same state keys.
+    """Build the network of a description, with new weights.
 
     Raises:
         ValueError: If the description is invalid or contains an unknown name.
 
     Example:
-        >>> arguments = {"in_features": 2, "num_classes": 2, "hidden": [3], "layers": "interval"}
-        >>> build({"builder": "mlp", "arguments": arguments}).head
-        Linear(in_features=3, out_features=2, bias=True)
+        >>> build(serialize(torch.nn.Linear(2, 3)))
+        Linear(in_features=2, out_features=3, bias=True)
     """
     try:
         if "builder" in description:
@@ -71,7 +71,6 @@ def build(description: Mapping[str, Any]) -> Module:
 
 
 def _recorded(network: Module) -> Description | None:
-    """Return the config of a builder, if the network has not been changed."""
     match getattr(network, "config", None):
         case {"builder": name, "arguments": options}:
             description = {"builder": name, "arguments": options}
@@ -100,7 +99,6 @@ def _build_recorded(description: Mapping[str, Any]) -> Module:
 
 
 def _parts(network: Module) -> dict[str, Any]:
-    """Describe each layer, or return the class of a module, by path."""
     return {
         path: type(part) if family_of(part) is None else _layer_entry(part)
         for path, part in network.named_modules(remove_duplicate=False)
@@ -108,13 +106,12 @@ def _parts(network: Module) -> dict[str, Any]:
 
 
 def _check_state(network: Module, description: Description) -> None:
-    """Check that the description gives a network with the same state."""
     try:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
     if changed := _shapes(network) ^ _shapes(_build_on_meta(json.loads(written))):
-        raise ValueError(f"the state {min(changed)[0]!r} is unknown, or has a different shape.")
+        raise ValueError(f"the state {min(changed)[0]!r} is unknown or has another shape.")
 
 
 def _build_on_meta(description: Mapping[str, Any]) -> Module:
@@ -145,7 +142,6 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, Module]:
 
 
 def _graph_entries(network: Module) -> Description:
-    """Describe the nodes and all layers, called or not."""
     traced = trace(network)
     named = network.named_modules(remove_duplicate=False)
     layers = {path: part for path, part in named if family_of(part) is not None}
@@ -179,7 +175,7 @@ def _build_graph(entries: list[Mapping[str, Any]], layers: Mapping[str, Module])
     kinds: dict[fx.Node, Kind] = {}
     ops = [entry["op"] for entry in entries]
     if ops.count("input") != 1 or ops.count("output") != 1 or ops[-1] != "output":
-        raise ValueError("A saved graph needs one input and, at the end, one output.")
+        raise ValueError("A saved graph needs one input, and one output at the end.")
     for entry in entries:
         op, target = entry["op"], str(entry.get("target"))
         args = tuple(_decode(value, nodes) for value in entry.get("args", ()))
@@ -204,7 +200,6 @@ def _build_graph(entries: list[Mapping[str, Any]], layers: Mapping[str, Module])
 
 
 def _encode(value: Any) -> Any:
-    """Return a constant or a reference to a node as JSON."""
     match value:
         case fx.Node():
             return {"node": value.name}

@@ -1,9 +1,10 @@
 """Tracing of a network as a graph of known layers and functions.
 
-The graph is valid for all inputs and in both modes. In-place operations become ordinary operations.
+The graph is valid for all inputs and in both modes. It has no in-place
+operations.
 
-``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is not safe with several
-threads. :class:`GraphTracer` sets ``forward`` on the modules of a copy instead.
+``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is not
+thread-safe. :class:`GraphTracer` sets ``forward`` on the modules of a copy.
 """
 
 import copy
@@ -27,18 +28,18 @@ from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 from creinn.nn.registry import INTERVAL_FAMILIES, family_of, known_families
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}
-_VIEWS = {  # functions and layers with results that can share memory with the input
+_VIEWS = {  # the result can share memory with the input
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
 }
 
 
 class Traced(NamedTuple):
-    """A graph of layers and known functions with one input and one output."""
+    """A graph of known layers and functions."""
 
     graph: fx.Graph
-    layers: dict[str, Module]  # the called layers by all their paths, in the order of the network
-    outputs: dict[str, fx.Node]  # the last outputs of modules by their first path
+    layers: dict[str, Module]  # the layers that are called, by all paths
+    outputs: dict[str, fx.Node]  # the last outputs of modules by path
 
     def layer(self, node: fx.Node) -> Module | None:
         """Return the layer that a node calls, or ``None``."""
@@ -87,7 +88,7 @@ def _record(network: Module, families: Collection[str], mode: bool) -> fx.Graph:
 
 
 class GraphTracer(fx.Tracer):
-    """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
+    """Tracer of modules with one input, which torch.fx uses to load a graph."""
 
     calls_root = False  # whether ``call_module`` is called for the root
 
@@ -117,8 +118,6 @@ class GraphTracer(fx.Tracer):
 
 
 class _StrictTracer(GraphTracer):
-    """Tracer of known functions and layers."""
-
     calls_root = True
 
     def __init__(self, network: Module, families: Collection[str]) -> None:
@@ -127,15 +126,12 @@ class _StrictTracer(GraphTracer):
         self.kinds: dict[fx.Node, Kind] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        """Return the proxy of a node."""
         return _Proxy(node, self)
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-        """Return whether a call of the module is recorded as a node."""
         return family_of(m) is not None
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Record the call of a layer, or run the module."""
         path = self.path_of_module(m)
         where = f"{path}: {type(m).__name__}".removeprefix(": ")
         if self.refused[m]:
@@ -153,7 +149,6 @@ class _StrictTracer(GraphTracer):
     def create_node(
         self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
-        """Create a node for a known layer or function."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
             *known, result = self._known(kind, target, args, kwargs)
@@ -183,7 +178,7 @@ class _StrictTracer(GraphTracer):
         args = args[:1] if target is getattr else args
         kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
         kind = check_call(name, args, kwargs, self.kinds)
-        if name == "dropout":  # all options are named, to compare the modes
+        if name == "dropout":  # to compare the modes
             bound = inspect.signature(functions.dropout).bind(*args, **kwargs)
             bound.apply_defaults()
             kwargs = bound.arguments
@@ -194,7 +189,6 @@ class _StrictTracer(GraphTracer):
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
 
     def _where(self) -> str:
-        """Return the module of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
         name = getattr(kind, "__name__", "the network")
         return f"{path} ({name})" if path else name
@@ -224,14 +218,11 @@ def _recorded(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Proxy(fx.Proxy):
-    """Proxy that also records operators such as ``+=``."""
-
     __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
     __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
 
 
 def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
-    """Return the name of the function, method or attribute in this library."""
     if target is getattr:
         if args[1] not in _ATTRIBUTES:
             known = ", ".join(_ATTRIBUTES)
@@ -249,7 +240,6 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
 
 
 def _label(thing: Any) -> str:
-    """Return the name of a node and its function, or a type."""
     if not isinstance(thing, fx.Node):
         return f"a {type(thing).__name__}"
     target = thing.meta["target"]
@@ -259,7 +249,7 @@ def _label(thing: Any) -> str:
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, Module]
 ) -> dict[str, Module]:
-    """Replace functional dropout that depends on the mode by layers, and return these."""
+    """Replace functional dropout by layers, and return these."""
     dropouts = []
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
         if _action(node) != _action(other):
@@ -283,7 +273,6 @@ def _join_modes(
 
 
 def _action(node: fx.Node) -> tuple[Any, ...]:
-    """Describe a node without the mode of dropout."""
     kwargs = {name: value for name, value in node.kwargs.items() if name != "training"}
     return node.op, node.meta["target"], str(node.args), str(kwargs)
 
@@ -293,9 +282,9 @@ def _is_interval(layers: Mapping[str, Module]) -> bool:
 
 
 def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, Module]) -> None:
-    """Raise a :class:`GraphError` if a value is used after it was changed in place."""
+    """Raise an error if a value is used after it was changed in place."""
     changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
-    memory: dict[fx.Node, fx.Node] = {}  # the first node with the same memory
+    memory: dict[fx.Node, fx.Node] = {}  # first node with the same memory
     for index, node in enumerate(nodes):
         layer = layers[str(node.target)] if node.op == "call_module" else None
         name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__
@@ -307,5 +296,5 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, Module]) -> None:
         if inplace and any(one is not node and memory.get(one) is memory[node] for one in later):
             raise GraphError(
                 f"{node.meta['where']}: {_label(node)} changes in place an input that is used "
-                "again later. Use inplace=False."
+                "later. Use inplace=False."
             )

@@ -1,9 +1,9 @@
 """Network architectures for any family of layers.
 
-``layers=torch.nn`` gives an ordinary network, and ``layers=creinn.nn`` an interval network; see
-:func:`register_family`. A network has a method ``features`` and a layer ``head``, and
-``forward(x)`` is ``head(features(x))``. It is saved by its ``config``, the name and the arguments
-of the builder.
+``layers=torch.nn`` gives an ordinary network, and ``layers=creinn.nn`` an
+interval network; see :func:`register_family`. A network has a method
+``features`` and a layer ``head``. It is saved by its ``config``: the name and
+the arguments of the builder.
 """
 
 from creinn.models.builders import BUILDERS

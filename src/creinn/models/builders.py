@@ -29,7 +29,7 @@ class Network(Module):
 
 
 def builder(architecture: Callable[P, N]) -> Callable[P, N]:
-    """Register a builder that accepts the name of a family and sets ``config``."""
+    """Register a builder that accepts a family name and sets ``config``."""
 
     @functools.wraps(architecture)
     def build(*args: P.args, **kwargs: P.kwargs) -> N:
@@ -38,7 +38,7 @@ def builder(architecture: Callable[P, N]) -> Callable[P, N]:
         layers = bound.arguments.pop("layers")
         layers = family(layers) if isinstance(layers, str) else layers
         network: Any = architecture(**bound.arguments, layers=layers)  # type: ignore[call-arg]
-        bound.arguments.pop("pretrained", None)  # saved weights replace it
+        bound.arguments.pop("pretrained", None)  # not saved
         arguments = {**plain(bound.arguments), "layers": family_name(layers)}
         config = {"builder": architecture.__name__, "arguments": arguments}
         network.config = config if arguments["layers"] else None

@@ -1,8 +1,8 @@
 """EfficientNet-Lite0 for any family of layers, and its ImageNet weights.
 
-The architecture is EfficientNet-B0 (Tan and Le 2019) with ReLU6, and without squeeze-and-excitation
-(Liu 2020). The weights are those of TensorFlow, from a package of the extra ``pretrained``. The
-parameters have the names of this package, without leading underscores.
+The architecture is EfficientNet-B0 (Tan and Le 2019) with ReLU6, and without
+squeeze-and-excitation (Liu 2020). The weights are those of TensorFlow, from a
+package of the extra ``pretrained``.
 """
 
 from typing import Any
@@ -31,16 +31,16 @@ PREPROCESSING: dict[str, Any] = {
     "mean": [127 / 255] * 3,
     "std": [128 / 255] * 3,
 }
-"""The size, the cropped fraction and the normalization of the inputs in the training."""
+"""The preprocessing of the inputs of the pretrained network."""
 
 
 def _pad(kernel: int, layers: Any) -> Module:
-    """Return the padding of a convolution with stride 2, as in TensorFlow for even sizes."""
+    """Return the padding with stride 2, as in TensorFlow for even sizes."""
     return layers.ZeroPad2d((kernel // 2 - 1, kernel // 2) * 2)
 
 
 class MBConv(Module):
-    """Inverted bottleneck: expansion, depthwise convolution and projection, with batch norms."""
+    """Inverted bottleneck block."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int, layers: Any
@@ -60,7 +60,7 @@ class MBConv(Module):
         self.relu = layers.ReLU6(inplace=True)
 
     def forward(self, x: Any) -> Any:
-        """Return the output of the block."""
+        """Return the output."""
         y = self.relu(self.bn0(self.expand_conv(x))) if self.expands else x
         y = self.relu(self.bn1(self.depthwise_conv(self.pad(y))))
         y = self.bn2(self.project_conv(y))
@@ -95,7 +95,7 @@ class EfficientNet(Network):
         return self.fc
 
     def features(self, x: Any) -> Any:
-        """Return the inputs of the head, of shape ``(N, 1280)``."""
+        """Return the inputs of the head ``(N, 1280)``."""
         x = self.blocks(self.relu(self.bn0(self.conv_stem(self.pad(x)))))
         x = self.relu(self.bn1(self.conv_head(x)))
         return self.dropout(self.flatten(self.avgpool(x)))
@@ -105,15 +105,15 @@ class EfficientNet(Network):
 def efficientnet_lite0(
     num_classes: int, pretrained: bool = False, dropout: float = 0.2, layers: Any = "ordinary"
 ) -> EfficientNet:
-    """Return EfficientNet-Lite0, for RGB images of 224 pixels.
+    """Return EfficientNet-Lite0 for RGB images of 224 pixels.
 
     Args:
         num_classes: The number of logits, 1 for a binary classifier.
-        pretrained: Whether all layers but the head have the weights of ImageNet. This requires
-            ordinary layers, see :func:`creinn.convert`, and inputs as in
+        pretrained: Whether to load ImageNet weights for all layers but the
+            head. This requires ordinary layers and the inputs of
             :data:`creinn.models.efficientnet.PREPROCESSING`.
         dropout: The probability of dropout before the head.
-        layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
+        layers: A family of layers, or its name.
 
     Example:
         >>> efficientnet_lite0(10)(torch.zeros(2, 3, 64, 64)).shape
@@ -122,7 +122,7 @@ def efficientnet_lite0(
     network = EfficientNet(num_classes, dropout, layers)
     if pretrained:
         if layers is not torch.nn:
-            raise ValueError("Pretrained weights need layers of torch.nn. See creinn.convert.")
+            raise ValueError("pretrained requires layers of torch.nn. See creinn.convert.")
         head = {f"fc.{name}": value for name, value in network.fc.state_dict().items()}
         network.load_state_dict(imagenet_weights() | head)
     return network

@@ -1,7 +1,7 @@
 """Multilayer perceptrons and residual networks for any family of layers.
 
-The weights of torchvision for ``resnet18``, ``resnet34`` and ``resnet50`` (He et al. 2016) can be
-loaded, because the parameters have the same names.
+With ``stem="imagenet"``, the weights of torchvision for ``resnet18``,
+``resnet34`` and ``resnet50`` (He et al. 2016) can be loaded.
 """
 
 import functools
@@ -25,7 +25,7 @@ class MLP(Network):
         self.body, self.head = body, head
 
     def features(self, x: Any) -> Any:
-        """Return the inputs of the head, of shape ``(N, hidden[-1])``."""
+        """Return the inputs of the head ``(N, hidden[-1])``."""
         return self.body(x)
 
 
@@ -43,7 +43,7 @@ def _bottleneck(width: int, stride: int, stride_on: str) -> Convolutions:
 
 
 class Block(torch.nn.Module):
-    """Residual block; the shortcut is a 1×1 convolution if the shape changes."""
+    """Residual block; the shortcut is a 1×1 convolution if shapes differ."""
 
     def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(torch.nn.Module):
             self.downsample = torch.nn.Sequential(shortcut, layers.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
-        """Return the output of the block."""
+        """Return the output."""
         y = x
         for index in range(1, self._count + 1):
             y = getattr(self, f"bn{index}")(getattr(self, f"conv{index}")(y))
@@ -68,7 +68,7 @@ class Block(torch.nn.Module):
 
 
 class ResNet(Network):
-    """Residual network; each later stage doubles the width and halves the image."""
+    """Residual network; each later stage doubles width and halves the image."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ResNet(Network):
         return self.fc
 
     def features(self, x: Any) -> Any:
-        """Return the inputs of the head, of shape ``(N, channels)``."""
+        """Return the inputs of the head ``(N, channels)``."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in self.stages:
             x = self.get_submodule(stage)(x)
@@ -125,14 +125,12 @@ def mlp(
 ) -> MLP:
     """Return a multilayer perceptron.
 
-    A hidden layer consists of a linear layer, batch norm, ReLU and dropout.
-
     Args:
         in_features: The number of inputs.
         num_classes: The number of logits, 1 for a binary classifier.
         hidden: The widths of the hidden layers.
         layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-        batch_norm: Whether the hidden layers have batch norm instead of a bias.
+        batch_norm: Whether the layers have batch norm instead of a bias.
         dropout: The probability of dropout.
 
     Example:
@@ -155,7 +153,6 @@ def mlp(
 
 
 def _basic_resnet(name: str, depths: Sequence[int], width: int) -> Callable[..., ResNet]:
-    """Return the builder of a residual network of basic blocks."""
 
     def build(
         num_classes: int,
@@ -192,13 +189,13 @@ def resnet50(
 
     Args:
         num_classes: The number of logits, 1 for a binary classifier.
-        stem: ``"cifar"`` is a 3×3 convolution with stride 1, and ``"imagenet"`` a 7×7 convolution
-            and 3×3 max pooling, both with stride 2.
+        stem: ``"cifar"`` is a 3×3 convolution, and ``"imagenet"`` a 7×7
+            convolution and max pooling, both with stride 2.
         in_channels: The number of channels of the images.
         width: The number of channels of the first stage.
-        layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
-        stride_on: The convolution with the stride of a block: ``"3x3"`` as in torchvision, or
-            ``"1x1"`` as in He et al. (2016).
+        layers: A family of layers, or its name.
+        stride_on: The convolution with the stride: ``"3x3"`` as in torchvision,
+            or ``"1x1"`` as in He et al. (2016).
 
     Example:
         >>> resnet50(10, width=8, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape

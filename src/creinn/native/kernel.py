@@ -1,12 +1,15 @@
 r"""Product of intervals ``>= 0`` and interval weights with the C++ library.
 
-.. math:: \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if } \underline W_k
-    \ge 0 \text{ else } \overline a_k),\quad \overline o = \sum_k \overline W_k \cdot (\overline a_k
-    \text{ if } \overline W_k \ge 0 \text{ else } \underline a_k)
+.. math::
+    \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if }
+    \underline W_k \ge 0 \text{ else } \overline a_k),\quad
+    \overline o = \sum_k \overline W_k \cdot (\overline a_k \text{ if }
+    \overline W_k \ge 0 \text{ else } \underline a_k)
 
-The result is exact (sim_full_o_lower_upper). The product is followed by a norm of the center and
-the radius, a residual and a ReLU. It uses float32 on a CPU and has no gradients. The radius is a
-difference of sums, so narrow radii lose digits.
+The result is exact up to rounding (sim_full_o_lower_upper), in float32 on a CPU
+without gradients. It is followed by a norm of the center and the radius, a
+residual and a ReLU. The radius is a difference of sums, so narrow radii lose
+digits.
 """
 
 import ctypes
@@ -23,13 +26,13 @@ from torch import Tensor
 _SIZES = """images channels height width outputs groups out_height out_width kernel_y kernel_x
 stride_y stride_x padding_y padding_x dilation_y dilation_x step magnitude relu"""
 _ADDRESSES = "inputs norm residual weights results"
-_ADVICE = "Install a C++ compiler and then creinn again, with pip install --verbose."
+_ADVICE = "Install a C++ compiler, then creinn with pip install --verbose."
 NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
 LEVELS = ("portable", "AVX2", "AVX-512")
 
 
 class Layer(ctypes.Structure):
-    """The arguments of the product; see ``product.cpp``."""
+    """Arguments of the product; see ``product.cpp``."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in _SIZES.split()),
@@ -38,12 +41,12 @@ class Layer(ctypes.Structure):
 
 
 def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
-    """Return the library in a folder, or ``None`` and the reason."""
+    """Return the library, or ``None`` and the reason."""
     if os.environ.get("CREINN_NATIVE") == "0":
         return None, "creinn.native is disabled by CREINN_NATIVE=0."
     path = folder / NAME
     if not path.exists():
-        return None, f"creinn.native was not built: {path} does not exist. {_ADVICE}"
+        return None, f"creinn.native is not built: {path} does not exist. {_ADVICE}"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
         library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]
@@ -61,12 +64,12 @@ is_vectorized = best_level > 0
 
 Pair = tuple[int, int]
 
-_STEP = 32  # inputs per step; the signs fill a word and the tile is in the L1 cache
+_STEP = 32  # inputs whose signs fill a word
 
 
 @dataclass(frozen=True)
 class Window:
-    """The settings of a 2d convolution."""
+    """Settings of a 2d convolution."""
 
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)
@@ -92,11 +95,11 @@ def pack(
     upper: Float[Tensor, "outputs inputs *kernel"],
     groups: int = 1,
 ) -> Int[Tensor, " words"]:
-    """Pack bounds of weights in float32 in the order in which they are used.
+    """Pack the bounds of float32 weights.
 
-    For each step of inputs and each output there is a word of signs, followed by the two bounds for
-    each input. The signs of an input are set if the lower or the upper bound is multiplied with the
-    upper bound of the input.
+    For each step of inputs and each output there is a word of signs, followed
+    by the two bounds for each input. A sign is set if the bound is multiplied
+    with the upper bound of the input.
 
     Example:
         >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
@@ -147,23 +150,25 @@ def product(
 
     Args:
         bounds: The bounds of the inputs, which are ``>= 0``.
-        weights: The bounds of the weights, as returned by :func:`pack`.
-        norm: For each output, the scale and shift of the sum and of the difference of the bounds,
-            to the center and the radius. The identity is ``(0.5, 0, 0.5, 0)``.
+        weights: The weights, as returned by :func:`pack`.
+        norm: The scale and shift of the sum, and of the difference of the
+            bounds, for each output. The identity is ``(0.5, 0, 0.5, 0)``.
         window: The settings of the convolution.
         residual: The bounds to be added.
-        magnitude: Whether a negative radius is replaced by its absolute value instead of 0.
+        magnitude: Whether to replace negative radii by their absolute values
+            instead of 0.
         relu: Whether to apply a ReLU.
-        level: The index in ``LEVELS``, by default the highest level of the processor.
+        level: The index in ``LEVELS``, by default the highest of the processor.
 
     Raises:
-        RuntimeError: If the library is not available, or if there is not enough memory.
+        RuntimeError: If the library or the level is not available, or if there
+            is not enough memory.
     """
     if LIBRARY is None:
         raise RuntimeError(reason)
     level = best_level if level is None else level
     if level > best_level:
-        raise RuntimeError(f"This processor has no {LEVELS[level]}, only {LEVELS[best_level]}.")
+        raise RuntimeError(f"The processor has {LEVELS[best_level]}, not {LEVELS[level]}.")
     images, _, channels, height, width = bounds.shape
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
     depth = channels // groups * math.prod(window.kernel)

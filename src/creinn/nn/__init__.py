@@ -1,8 +1,7 @@
 """Interval layers with the names and the arguments of ``torch.nn``.
 
-A layer maps an interval, or a tensor, which is a point, to an interval. The module ``functional``
-contains the functions of torch for intervals, ``relative`` layers with relative radii, and
-``registry`` the families of layers.
+The input is an interval, or a tensor, which is a point. The output is an
+interval.
 """
 
 # fmt: off

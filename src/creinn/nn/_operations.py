@@ -1,7 +1,7 @@
-"""Matrix products and convolutions with their gradients, and subclasses of torch layers.
+"""Matrix products and convolutions with their gradients.
 
-An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)`` and an optional
-bias ``(O,)`` to a batch ``(N, O, ...)``.
+An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)``
+and an optional bias ``(O,)`` to a batch ``(N, O, ...)``.
 """
 
 import itertools
@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Biases = tuple[Tensor | None, Tensor | None]  # centers and radii (O,), radii >= 0
+Biases = tuple[Tensor | None, Tensor | None]  # centers and radii (O,)
 Gradients = tuple[Tensor | None, Tensor | None]
 Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def interval_version(mixin: type, layer: type[Layer], **attributes: Any) -> type[Layer]:
-    """Return a subclass of a mixin and a torch layer, with the name of the layer."""
+    """Return a subclass of a mixin and a torch layer, with its name."""
     attributes["__doc__"] = f"Interval version of ``torch.nn.{layer.__name__}``."
     attributes["__module__"] = mixin.__module__
     return type(layer.__name__, (mixin, layer), attributes)
@@ -36,13 +36,13 @@ class Matrix:
     def gradients(
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
-        """Return the gradients of the input and the weight, or None if not ``wanted``."""
+        """Return the gradients of input and weight that are ``wanted``."""
         return gradient @ weight if wanted[0] else None, gradient.T @ input if wanted[1] else None
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """Convolution in one, two or three dimensions with symmetric zero padding."""
+    """Convolution with symmetric zero padding."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -73,7 +73,8 @@ class Convolution:
     ) -> Gradients:
         """Compute one matrix product for each element of the kernel.
 
-        This is faster for few pixels, because oneDNN also multiplies the padding.
+        This is faster for few pixels, because oneDNN multiplies the padding
+        too.
         """
         pixels, outputs = input.movedim(1, -1), gradient.movedim(1, -1)
         kernel = weight.shape[2:]
@@ -96,7 +97,6 @@ class Convolution:
     def _reach(
         self, tap: tuple[int, ...], sizes: torch.Size, output_sizes: torch.Size
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Return the pixels that a tap multiplies, and their outputs."""
         used, reached = [slice(None)], [slice(None)]
         for axis, stride in enumerate(self.stride):
             offset = tap[axis] * self.dilation[axis] - self.padding[axis]

@@ -1,17 +1,18 @@
-r"""Products of intervals with interval weights, for linear layers and convolutions.
+"""Interval versions of matrix products and convolutions.
 
-The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and ``b`` (forward_inn).
+The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and
+``b`` (forward_inn).
 
 | weights | input | bounds | products |
 |---|---|---|---|
 | any | point of any sign | exact | 2 |
-| full radii | interval, known to be >= 0 (sim_full_o_lower_upper) | exact | 4 in one block |
+| full radii | known to be >= 0 (sim_full_o_lower_upper) | exact | 4 in one block |
 | full radii | interval of any sign | outer | 8 in one block, and 3 |
 | relative radii | interval of any sign | exact | 2 |
 
-The outer bounds are exact if a weight or its input does not change its sign. The inputs and weights
-of the products are computed again in the backward pass, so that only the input and the parameters
-of the layer are saved. The errata of these equations are in ``docs/method.md``.
+The outer bounds are exact if a weight or its input does not change its sign.
+The backward pass computes the inputs and weights of the products again to save
+memory. The errata of the equations are in ``docs/method.md``.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,10 +32,10 @@ NO_BIASES: Biases = (None, None)
 def interval_affine(
     operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases = NO_BIASES
 ) -> Interval:
-    r"""Return bounds of ``operation(a, W, b)`` for all inputs, weights and biases.
+    """Return bounds of ``operation(a, W, b)`` for all members.
 
-    The weights ``(O, C / groups, ...)`` are ``center ± radius``. A negative radius is replaced by
-    0, with a derivative of 1.
+    The weights ``(O, C / groups, ...)`` are ``center ± radius``. A negative
+    radius is replaced by 0, with a derivative of 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix
@@ -62,7 +63,7 @@ def relative_affine(
 ) -> Interval:
     r"""Return the exact bounds for weights :math:`W_{ij} (1 \pm \rho_j)`.
 
-    The relative radii :math:`\rho` have the shape ``(C, 1, ...)``.
+    The shape of :math:`\rho` is ``(C, 1, ...)``.
     """
     if x.nonnegative:
         rule = RelativeProduct(operation)
@@ -74,18 +75,18 @@ def relative_affine(
 
 
 class ProductRule:
-    """Inputs and weights of one or two products as functions of the saved tensors.
+    """Inputs and weights of the products as functions of the saved tensors.
 
-    The inputs depend on the first ``sources`` saved tensors, the weights on the others. By default
-    there is a product for the center and one for the radius. A subclass with one product overrides
-    ``biases``, ``join`` and ``split``.
+    The inputs depend on the first ``sources`` saved tensors, the weights on the
+    others. There is a product for the center and one for the radius by default.
+    A subclass with one product overrides ``biases``, ``join`` and ``split``.
     """
 
     sources: ClassVar[int] = 1
     inputs: Callable[..., Tensors]
     weights: Callable[..., Tensors]
-    from_inputs: Callable[..., Tensors]  # (gradients of the inputs, *sources)
-    from_weights: Callable[..., Tensors]  # (gradients of the weights, weights, *parameters)
+    from_inputs: Callable[..., Tensors]  # (gradients, *sources)
+    from_weights: Callable[..., Tensors]  # (gradients, weights, *parameters)
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
@@ -120,7 +121,7 @@ class PointProduct(ProductRule):
 
 
 class NonnegativeProduct(ProductRule):
-    """One product for intervals ``>= 0`` with a :func:`nonnegative_weight` block."""
+    """One product for intervals ``>= 0`` with a :func:`nonnegative_weight`."""
 
     def inputs(self, x: Tensor) -> Tensors:
         return (_to_channels(x, self.operation.groups),)
@@ -153,13 +154,12 @@ class NonnegativeProduct(ProductRule):
         return (_to_channels(gradient, self.operation.groups),)
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
-        """Split rows and columns into those of center and radius."""
         rows = block.unflatten(0, (self.operation.groups, 2, -1)).unbind(1)
         return [half.flatten(0, 1).chunk(2, 1) for half in rows]
 
 
 class RelativeProduct(ProductRule):
-    """Two products for intervals ``>= 0`` and relative radii ``(C, 1, ...)``."""
+    """Two products for intervals ``>= 0`` and relative radii."""
 
     sources = 2
 
@@ -181,7 +181,7 @@ class RelativeProduct(ProductRule):
 
 
 def interval_product(rule: ProductRule, biases: Biases, x: Tensor, *others: Tensor) -> Interval:
-    """Return the output for the input ``x`` of the layer and the other tensors of the rule."""
+    """Return the output for an input ``x`` and the other tensors of a rule."""
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
@@ -223,19 +223,17 @@ class _IntervalProduct(torch.autograd.Function):
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    r"""Return the block weight for the center and the radius of an input ``>= 0``.
+    r"""Return the block weight for center and radius of an input ``>= 0``.
 
-    For :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are
-    :math:`\underline W c - |\underline W| r` and :math:`\overline W c + |\overline W| r`. The
-    center and the radius of the output are
+    For :math:`a = c \pm r \ge 0`, the center and the radius of the output are
 
     .. math::
         W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
 
-    The terms of the radius are ``>= 0``, so there is no cancellation.
+    This follows from (sim_full_o_lower_upper). All terms of the radius are
+    ``>= 0``, so there is no cancellation.
     """
     inputs = center.shape[1]
-    # Contiguous, as in stack_parts.
     block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
     center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
     block[:, 0, :, :inputs] = center
@@ -246,9 +244,10 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
 
 
 def widened(x: Interval, relative: Tensor) -> Tensors:
-    r"""Return the center and the radius of :math:`[1 - \rho, 1 + \rho] \cdot x`.
+    r"""Return center and radius of :math:`[1 - \rho, 1 + \rho] \cdot x`.
 
-    They are :math:`c + \rho \min(\max(c, -r), r)` and :math:`r + \rho \max(|c|, r)`.
+    They are :math:`c + \rho \min(\max(c, -r), r)` and
+    :math:`r + \rho \max(|c|, r)`.
     """
     center = x.center
     if x.is_point:
@@ -261,7 +260,6 @@ def widened(x: Interval, relative: Tensor) -> Tensors:
 
 
 def _exchanged(pair: Tensors, share: Tensor) -> Tensors:
-    """Add a share of each tensor to the other one."""
     a, b = pair
     return a.addcmul(share, b), b.addcmul(share, a)
 
@@ -269,9 +267,7 @@ def _exchanged(pair: Tensors, share: Tensor) -> Tensors:
 def _sign_split(
     operation: Operation, x: Interval, low: Tensor, high: Tensor, biases: Biases
 ) -> Interval:
-    r"""Compute bounds from the positive and negative parts of inputs and weights.
-
-    With :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)` the bounds are
+    r"""Compute bounds from the positive and negative parts.
 
     .. math::
         \underline o &= \underline W^+ \underline a^+ + \underline W^- \overline a^+ +
@@ -293,7 +289,8 @@ def _sign_split(
 def by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Return :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`.
 
-    The derivatives at 0 differ from those of ``torch.clamp``, so that a point can become wider.
+    The derivatives at 0 differ from ``torch.clamp``, so that a point can become
+    wider.
     """
     low_above, high_below = low.relu(), -(-high).relu()
     return low_above, high - high_below, low - low_above, high_below
@@ -302,7 +299,7 @@ def by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _midpoint_radius(
     operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
 ) -> Interval:
-    """Compute Rump's product ``c = W_c a_c`` and ``r = |W_c| a_r + W_r (|a_c| + a_r)``."""
+    """Compute Rump's ``W_c a_c`` and ``|W_c| a_r + W_r (|a_c| + a_r)``."""
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
     return Interval._of_center_radius(stack_parts(mid, rad))
@@ -314,7 +311,7 @@ def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) 
 
 
 def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    """Stack the rows of the center and of the radius for each group."""
+    """Stack the rows of center and radius for each group."""
     rows = [t.unflatten(0, (groups, -1)) for t in (center, radius)]
     return torch.stack(rows, 1).flatten(0, 2)
 
@@ -325,10 +322,8 @@ def block_bias(biases: Biases, groups: int) -> Tensor | None:
 
 
 def _to_channels(parts: Tensor, groups: int) -> Tensor:
-    """Convert parts ``(N, P, C, ...)`` to channels sorted by group."""
     return parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
 
 
 def _to_parts(channels: Tensor, groups: int) -> Tensor:
-    """Convert channels sorted by group to two parts."""
     return channels.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)

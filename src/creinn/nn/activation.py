@@ -1,7 +1,8 @@
-"""Activation functions, which return the exact range over each interval.
+"""Activation functions, which return the range over each interval.
 
-A monotone function is applied to both bounds. GELU, SiLU, Mish and Hardswish have one minimum: the
-smallest value is at the point of the interval nearest to it, and the largest at one of the bounds.
+Monotone functions are applied to both bounds. GELU, SiLU, Mish and Hardswish
+have one minimum: the smallest value is at the point of the interval nearest to
+it, and the largest at one of the bounds.
 """
 
 import math
@@ -22,12 +23,10 @@ class _Activation(nn.Module):
 
 
 class _Monotone(_Activation):
-    """Mixin for a non-decreasing function."""
-
-    _nonnegative: bool | None = None  # whether the result is >= 0; None: as the input
+    _nonnegative: bool | None = None  # of the result; None: as the input
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Apply the function to both bounds; the result is NaN for infinite bounds."""
+        """Apply the function to both bounds; NaN for infinite bounds."""
         x = as_interval(x)
         nonnegative = x.nonnegative if self._nonnegative is None else self._nonnegative
         values = x.lower if x.is_point else x.bounds
@@ -35,12 +34,12 @@ class _Monotone(_Activation):
         if x.is_point:
             return Interval._of_point(result, nonnegative)
         lower, upper = Interval._of_bounds(result)._pair
-        # Vectorized and scalar instructions can differ for equal bounds.
+        # The rounding can differ for equal bounds.
         return Interval._of_parts(lower, torch.where(upper < lower, lower, upper), nonnegative)
 
 
 class _Valley(_Activation):
-    """Mixin for a function with one minimum at ``_bottom``, which is ``>= 0`` for ``x >= 0``."""
+    """Mixin for a function with one minimum at ``_bottom``."""
 
     _bottom: float
 
@@ -57,7 +56,7 @@ class _Valley(_Activation):
 
 
 class _ReLU(torch.autograd.Function):
-    """Differentiable :func:`relu_`, not in place, that saves only its result."""
+    """Differentiable :func:`relu_` that saves only its result."""
 
     generate_vmap_rule = True
 
@@ -86,7 +85,7 @@ class ReLU(_Monotone, nn.ReLU):
     _nonnegative = True
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Apply ReLU to the bounds, or to the center and the radius if they are stored."""
+        """Apply ReLU to the bounds, or to the center and the radius."""
         x = as_interval(x)
         if x.is_point or x.ndim < 2 or not x.has_center_radius:
             return super().forward(x)
@@ -103,7 +102,7 @@ Hardswish = interval_version(_Valley, nn.Hardswish, _bottom=-1.5)
 
 
 class LeakyReLU(_Monotone, nn.LeakyReLU):
-    """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
+    """Interval version of ``torch.nn.LeakyReLU`` with a slope ``>= 0``."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope)
@@ -112,7 +111,7 @@ class LeakyReLU(_Monotone, nn.LeakyReLU):
 
 
 class ELU(_Monotone, nn.ELU):
-    """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
+    """Interval version of ``torch.nn.ELU`` with ``alpha >= 0``."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         if not alpha >= 0:
@@ -121,10 +120,10 @@ class ELU(_Monotone, nn.ELU):
 
 
 class Softplus(_Monotone, nn.Softplus):
-    r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
+    r"""Interval version of ``torch.nn.Softplus`` with ``beta > 0``.
 
-    If :math:`\beta x` is above the threshold :math:`t`, torch returns :math:`x`. The range includes
-    both sides of this jump from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`.
+    If :math:`\beta x` is above the threshold :math:`t`, torch returns
+    :math:`x`. The range includes both sides of this jump.
 
     Example:
         >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))  # at 0.4 from 0.4254 to 0.4
@@ -138,7 +137,7 @@ class Softplus(_Monotone, nn.Softplus):
         self._nonnegative = True if threshold >= 0 else None
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Return the range over the interval, including the jump."""
+        """Return the range over the interval."""
         x, y = as_interval(x), super().forward(x)
         if y.is_point:
             return y

@@ -1,8 +1,8 @@
 """Interval linear layers and convolutions, with the arguments of ``torch.nn``.
 
-The parameters ``weight`` and ``bias`` are the centers, so that the state dict of an ordinary layer
-can be loaded. The radii are ``weight_radius`` and ``bias_radius``, which must be >= 0 (Section
-"Training procedure").
+The centers are ``weight`` and ``bias``, so that the state dict of an ordinary
+layer can be loaded. The radii are ``weight_radius`` and ``bias_radius``, which
+must be ``>= 0`` (Section "Training procedure").
 """
 
 from typing import Any
@@ -21,9 +21,10 @@ Slices = tuple[Any, ...]
 
 
 class IntervalParameters(nn.Module):
-    """Mixin that adds radii and the initialization of the paper to a torch layer.
+    """Mixin that adds radii and the initialization of the paper.
 
-    The centers have Glorot's uniform distribution, the radii its absolute value. Biases are zero.
+    The centers have Glorot's uniform distribution, and the radii its absolute
+    value. Biases are zero.
     """
 
     weight: Tensor
@@ -34,7 +35,7 @@ class IntervalParameters(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize the parameters; the constructor of torch calls this method."""
+        """Initialize the parameters, as called by the constructor of torch."""
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
@@ -75,7 +76,6 @@ class IntervalParameters(nn.Module):
             radius.clamp_(min=0)
 
     def _affine(self, operation: Operation, x: Interval, window: Slices | None = None) -> Interval:
-        """Return the output for a batch, of the whole kernel or of a part."""
         center: Tensor = self.weight
         radius: Tensor = self.weight_radius
         if window is not None:
@@ -90,9 +90,9 @@ class IntervalParameters(nn.Module):
 
 @torch.no_grad()
 def project_(module: nn.Module) -> nn.Module:
-    """Clamp the radii of a module to ``>= 0``, and relative radii to values below 1, in place.
+    """Clamp radii to ``>= 0`` and relative radii to values below 1, in place.
 
-    The paper does this after each step of the optimizer. The intervals are valid without it,
+    The paper does this after each step of the optimizer. It is optional,
     because the forward pass clamps the radii too.
     """
     for layer in module.modules():
@@ -114,9 +114,10 @@ def scale_radii_(module: nn.Module, factor: float) -> nn.Module:
 
 
 class Linear(IntervalParameters, nn.Linear):
-    r"""Interval version of ``torch.nn.Linear``, with weights :math:`[c - r,\, c + r]`.
+    r"""Interval version of ``torch.nn.Linear``.
 
-    The bounds are sound, and exact for points and non-negative intervals.
+    The weights are :math:`[c - r,\, c + r]`. The bounds are sound, and exact
+    for points and for intervals that are known to be ``>= 0``.
 
     Example:
         >>> layer = Linear(1, 1)
@@ -127,7 +128,7 @@ class Linear(IntervalParameters, nn.Linear):
     """
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Map inputs ``(..., in_features)`` to outputs ``(..., out_features)``."""
+        """Map inputs ``(..., in_features)`` to ``(..., out_features)``."""
         x = as_interval(x)
         self._check_features(x, -1, self.in_features)
         if x.ndim == 2:
@@ -137,10 +138,8 @@ class Linear(IntervalParameters, nn.Linear):
 
 
 class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
-    """Convolution with interval weights."""
-
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Apply the convolution to ``(N, in_channels, ...)`` or ``(in_channels, ...)``."""
+        """Map inputs ``(N, in_channels, ...)`` or ``(in_channels, ...)``."""
         x = as_interval(x)
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
         if x.ndim < self.weight.ndim:
@@ -157,7 +156,6 @@ class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
         return y.channelwise(lambda t: t.view(*t.shape, *(1,) * len(image)), linear=True)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
-        """Return the convolution and its input, padded except for symmetric zeros."""
         sides = self._reversed_padding_repeated_twice
         before, after = sides[::2][::-1], sides[1::2][::-1]
         if self.padding_mode != "zeros" or before != after:
@@ -168,10 +166,10 @@ class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
 
 
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-    """Return the overlap of kernel and image, as slices, if the output has one pixel.
+    """Return the overlap of kernel and image if the output has one pixel.
 
-    The convolution is then a matrix product, which is several times faster. The result is None for
-    larger outputs, for groups, and for padding other than zeros.
+    The convolution is then a matrix product, which is faster. The result is
+    None for larger outputs, groups, and padding other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))

@@ -1,14 +1,17 @@
 r"""Batch normalization of intervals in three modes.
 
-The center is normalized as usual, :math:`c' = \mathrm{BN}_c(c)`. The radius depends on the mode:
+The center is normalized as usual, :math:`c' = \mathrm{BN}_c(c)`. The radius
+depends on the mode:
 
 * ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
-  :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the order of the radii can change.
-* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`,
-  with the mean square of the batch in training, and its running mean otherwise. The bounds are
-  not sound, but the order of the radii of a channel does not change.
-* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`, which is exact in eval mode and needs
-  running statistics.
+  :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the order of
+  the radii can change.
+* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon}
+  + |\beta_r|` with the mean square of the batch, or its running mean in eval
+  mode. The bounds are not sound, but the order of the radii of a channel does
+  not change.
+* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`, which is exact in
+  eval mode.
 """
 
 from collections.abc import Sequence
@@ -22,20 +25,20 @@ from creinn.interval import Interval, as_interval, stack_parts
 from creinn.numerics import magnitude, widen
 
 Mode = Literal["paper", "scaled", "sound"]
-RADIUS_GAIN = 0.3  # initial weight of the radius in scaled mode
+RADIUS_GAIN = 0.3  # the initial weight of the radius in scaled mode
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
-    r"""Interval batch norm with the arguments of torch and ``mode``.
+    """Interval batch norm with the arguments of torch and ``mode``.
 
-    In paper and scaled mode, ``weight``, ``bias``, ``running_mean`` and ``running_var`` contain the
-    values of the center and then those of the radius. In scaled mode, the initial weight of the
-    radius is 0.3, and its running variance is the mean of :math:`r^2`.
+    In paper and scaled mode, the parameters and the running statistics contain
+    the values of the center and then those of the radius. In scaled mode, the
+    running variance of the radius is the mean of :math:`r^2`.
     """
 
     _dims: tuple[int, ...] = ()
-    center_frozen: bool = False  # whether training keeps the center's parameters and statistics
+    center_frozen: bool = False  # whether the map of the center is fixed
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
             self.weight[self.num_features :] = RADIUS_GAIN
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Normalize inputs of shape ``(N, C, ...)``; a tensor is a point."""
+        """Normalize inputs of shape ``(N, C, ...)``."""
         x = as_interval(x)
         by_batch = self.training or self.running_var is None
         frozen = self.training and self.center_frozen
@@ -83,17 +86,16 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
-        """Return the scale and the shift ``(2, C)`` of center and radius in eval mode.
+        """Return scale and shift ``(2, C)`` of center and radius in eval mode.
 
-        The result is None if they depend on the batch. In paper mode, the absolute value of the
-        radius follows.
+        The result is None without running statistics. In paper mode, the
+        absolute value of the radius follows.
 
         Example:
             >>> norm = BatchNorm1d(1, eps=0.0, mode="sound")
             >>> _ = norm.running_var.fill_(4), norm.running_mean.fill_(6)
-            >>> _ = norm.weight.data.fill_(-1)
-            >>> norm.eval_maps()  # -(c - 6) / 2 and r / 2
-            (tensor([[-0.5000], [ 0.5000]], ...), tensor([[3.], [0.]], ...))
+            >>> norm.eval_maps()  # (c - 6) / 2 and r / 2
+            (tensor([[0.5000], [0.5000]], ...), tensor([[-3.], [ 0.]], ...))
         """
         if self.running_var is None:
             return None
@@ -103,7 +105,7 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         return scale.view(2, -1), shift.view(2, -1)
 
     def _packed(self) -> Sequence[Any]:
-        """Return weight, bias, mean and variance of a batch norm of center and radius."""
+        """Return weight, bias, mean and variance of center and radius."""
         weight, bias, mean, variance = (getattr(self, name) for name in _TENSORS)
         count = self.num_features
         if self.mode == "sound":
@@ -116,7 +118,6 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         return weight, bias, mean, variance
 
     def _as_one(self, center_radius: Tensor, by_batch: bool, share: float) -> Tensor:
-        """Apply one batch norm to center and radius, and the absolute value in paper mode."""
         packed, rows = self._packed(), center_radius.flatten(1, 2)
         result, mean, inverse = self._batch_norm(rows, packed, by_batch, share)
         result = result.unflatten(1, (2, -1))
@@ -133,7 +134,6 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         return positive
 
     def _count_batch(self) -> float:
-        """Count the batch, and return its weight in the running statistics."""
         if not (self.training and self.track_running_stats):
             return 0.0
         assert self.num_batches_tracked is not None
@@ -141,7 +141,6 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
     def _half(self, of_radius: bool, detach: bool = False) -> Sequence[Any]:
-        """Return the weight, bias, mean and variance of the center or the radius."""
         half = slice(self.num_features, None) if of_radius else slice(self.num_features)
         tensors = (getattr(self, name) for name in _TENSORS)
         halves = (None if t is None else t[half] for t in tensors)
@@ -150,19 +149,18 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
     def _batch_norm(
         self, x: Tensor, tensors: Sequence[Any], by_batch: bool, share: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output, and the mean and the inverse deviation of the batch."""
+        """Return the output, the mean and the inverse deviation."""
         weight, bias, mean, variance = tensors
         if by_batch and share == 0:
             mean = variance = None
         return torch.native_batch_norm(x, weight, bias, mean, variance, by_batch, share, self.eps)
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
-        """Scale the radius by its mean square, which is computed in float32 or float64."""
         weight, bias, _, running = self._half(of_radius=True)
         wide = radius.to(torch.promote_types(radius.dtype, torch.float32))
         square = wide.square().mean((0, *range(2, radius.ndim)))
         if running is not None and share != 0:
-            # Without `data`, a second call in one step would invalidate the saved statistics.
+            # With `data`, a second call does not invalidate the saved statistics.
             running.data.lerp_(square.detach().to(running.dtype), share)
         scale = torch.rsqrt(square + self.eps)
         scaled = wide * _per_channel(scale if weight is None else scale * magnitude(weight), radius)
@@ -171,7 +169,6 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         return scaled.to(radius.dtype)
 
     def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
-        """Scale the radius in sound mode during training."""
         variance: Any = self.running_var
         if not self.center_frozen:
             variance = center.var((0, *range(2, center.ndim)), correction=0)
@@ -187,20 +184,22 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
         elif x.shape[1] != self.num_features:
             expected = f"{self.num_features} channels"
         elif by_batch and x.shape.numel() == self.num_features:
-            expected = "several values per channel in training (use more rows, or eval())"
+            expected = "more values per channel in training (use more rows or eval())"
         if expected is not None:
             name = type(self).__name__
             raise ValueError(f"{name} expects {expected}, got shape {tuple(x.shape)}.")
 
     def set_mode(self, mode: Mode) -> None:
-        r"""Change the mode in place, without a change of the center.
+        """Change the mode in place, without a change of the center.
 
-        Sound mode removes the parameters and statistics of the radius. From sound mode, and from
-        scaled to paper mode, the output in eval mode does not change. From paper to scaled mode,
-        the mean square of the radii does not change. Initial values are replaced.
+        Sound mode removes the parameters and statistics of the radius. From
+        sound mode, and from scaled to paper mode, the output in eval mode does
+        not change. From paper to scaled mode, the mean square of the radii does
+        not change. Initial values are replaced by those of the new mode.
 
         Raises:
-            ValueError: If the mode is unknown, or sound without running statistics.
+            ValueError: If the mode is unknown, or sound without running
+                statistics.
         """
         self._check_mode(mode, self.num_features, self.running_var is not None)
         self._switch(mode)
@@ -239,7 +238,7 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Convert the tensors of the radius to a new mode; those of the center if ``old`` is sound."""
+    """Convert the tensors of the radius, or of the center in sound mode."""
     new = {name: torch.zeros_like(t) for name, t in half.items()}
     if "running_var" in half:
         square = 0 if old == "sound" else half["running_mean"].square()
@@ -263,13 +262,12 @@ def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tenso
 def _affine_map(
     mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the scale and the shift of ``(x - mean) * inverse * weight + bias``."""
     scale = inverse if weight is None else inverse * weight
     return scale, -mean * scale if bias is None else bias - mean * scale
 
 
 class _PositiveRadius(torch.autograd.Function):
-    """Absolute value of the radii; the backward pass computes the signs again."""
+    """Absolute value of the radii, which does not save the signs."""
 
     generate_vmap_rule = True
 
@@ -297,12 +295,11 @@ def _per_channel(values: Tensor, like: Tensor) -> Tensor:
 
 
 class BatchNorm1d(IntervalBatchNorm):
-    """Interval version of ``torch.nn.BatchNorm1d``, for ``(N, C)`` or ``(N, C, L)``.
+    """Interval version of ``torch.nn.BatchNorm1d``.
+
+    The inputs have shape ``(N, C)`` or ``(N, C, L)``.
 
     Example:
-        >>> norm = BatchNorm1d(1, mode="sound").eval()
-        >>> norm(Interval([[1.0]], [[3.0]])).lower.round(decimals=3)
-        tensor([[1.]], ...)
         >>> norm = BatchNorm1d(1, mode="scaled")  # radii 1 and 7: mean square 25
         >>> norm(Interval([[1.0], [-6.0]], [[3.0], [8.0]])).radius
         tensor([[0.0600], [0.4200]], ...)

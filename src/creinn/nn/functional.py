@@ -1,8 +1,8 @@
 """Functions of torch for intervals.
 
-The output has the type of the input, and is the exact range for intervals. ``torch.relu(x)`` and
-``x.relu()`` call these functions; see :data:`TARGETS` and :data:`METHODS`. The graph of a saved
-network contains only layers and :data:`FUNCTIONS`.
+The output has the type of the input, and is the range for intervals.
+``torch.relu(x)`` and ``x.relu()`` call these functions; see :data:`TARGETS` and
+:data:`METHODS`.
 """
 
 import functools
@@ -21,13 +21,12 @@ from creinn.nn import activation as act
 from creinn.nn import pooling
 from creinn.numerics import traceable
 
-Value = Any  # an interval or a tensor, and for some functions a number or a size
+Value = Any  # an interval or a tensor, or a number or a size
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv")
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) -> Callable[..., Any]:
-    """Set the name and the signature ``(input, *parameters)`` of a function."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"As torch's ``{name}``."
     input = inspect.Parameter("input", _POSITIONAL)
@@ -39,7 +38,6 @@ _NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_
 
 
 def _layered(layer: Any, make: Callable[..., nn.Module] | None = None) -> Callable[..., Any]:
-    """Return the function of a layer, with the attribute ``layer``."""
     make = make or layer
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
@@ -55,7 +53,6 @@ def _layered(layer: Any, make: Callable[..., nn.Module] | None = None) -> Callab
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
-    """Return a function that calls a method of tensors and intervals."""
     method = method or name
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
@@ -81,7 +78,7 @@ def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn
 
 
 def _max_pool(layer: type[nn.Module]) -> Callable[..., Any]:
-    def make(  # the order of the parameters differs from that of the layer
+    def make(
         kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
     ) -> nn.Module:  # fmt: skip
@@ -134,7 +131,7 @@ OPERANDS: dict[str, frozenset[str]] = {
     **{name: frozenset({"tensors"}) for name in ("cat", "stack")},
     "floordiv": frozenset(),  # only for sizes
 }
-"""The arguments of each function that are values, not constants or sizes."""
+"""The arguments of each function that are values."""
 
 ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
 """Functions that also accept sizes."""
@@ -142,7 +139,7 @@ ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
 TO_SIZES = frozenset({"size", "ndim"})
 """Functions that return sizes."""
 
-_OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # differ from those of torch.nn.functional
+_OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # with other arguments
 _ALIASES: dict[Any, str] = {
     torch.concat: "cat", torch.concatenate: "cat", torch.div: "truediv",
     torch.true_divide: "truediv", torch.relu_: "relu",
@@ -160,7 +157,7 @@ TARGETS: dict[Callable[..., Any], str] = {
     **_ALIASES,
     **_AUGMENTED,
 }
-"""Functions of torch and the names of their interval versions."""
+"""Names of the interval versions of functions."""
 
 _SAME = """relu sigmoid tanh flatten reshape unsqueeze squeeze permute transpose contiguous size
 add sub mul neg mean sum"""
@@ -169,7 +166,7 @@ METHODS: dict[str, str] = {
     **{"view": "reshape", "dim": "ndim", "div": "truediv"},
     **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
 }
-"""Methods of tensors and the names of their interval versions."""
+"""Names of the interval versions of methods."""
 
 REBOUND: frozenset[Any] = frozenset(_AUGMENTED)
 """Operators such as ``+=``, which do not change an interval."""
@@ -179,7 +176,6 @@ INPLACE: frozenset[Any] = REBOUND | {torch.relu_, *(name for name in METHODS if 
 
 
 def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
-    """Return the interval version of a target, which can be in place."""
 
     @functools.wraps(FUNCTIONS[name])
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,4 @@
-"""Interval versions of pooling, padding, dropout, flatten and identity layers.
-
-All are non-decreasing functions of each input.
-"""
+"""Interval versions of layers that are non-decreasing in each input."""
 
 import functools
 from collections.abc import Callable
@@ -24,7 +21,7 @@ class Flatten(nn.Flatten):
 
 
 class Identity(nn.Identity):
-    """Interval version of ``torch.nn.Identity``; the arguments are ignored."""
+    """Interval version of ``torch.nn.Identity``."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Return the input as an interval."""
@@ -50,7 +47,7 @@ AdaptiveAvgPool2d = interval_version(_LinearMap, nn.AdaptiveAvgPool2d)
 
 
 class AvgPool2d(_LinearMap, nn.AvgPool2d):
-    """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be > 0."""
+    """Interval version of ``torch.nn.AvgPool2d`` with a divisor ``> 0``."""
 
     @functools.wraps(nn.AvgPool2d.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -60,7 +57,7 @@ class AvgPool2d(_LinearMap, nn.AvgPool2d):
 
 
 class _Maximum(nn.Module):
-    """Mixin for max pooling without indices, which can differ between the bounds."""
+    """Mixin for max pooling without indices."""
 
     __constants__: list[str]
     _pool: Callable[..., Any]
@@ -68,7 +65,7 @@ class _Maximum(nn.Module):
 
     @property
     def return_indices(self) -> bool:
-        """Always False; the setter raises a ``ValueError`` for True."""
+        """Always False."""
         return False
 
     @return_indices.setter
@@ -77,7 +74,7 @@ class _Maximum(nn.Module):
             raise ValueError(f"{type(self).__name__} needs return_indices=False, got {value}.")
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Pool both bounds; the result is NaN for infinite bounds."""
+        """Pool both bounds; NaN for infinite bounds."""
         x = as_interval(x)
         if not x.nonnegative:
             x = x.map_monotone(lambda t: torch.add(t, t, alpha=0))
@@ -93,7 +90,7 @@ class _Maximum(nn.Module):
 
 
 class _Maxima(torch.autograd.Function):
-    """Max pooling that saves indices as int32, instead of its input."""
+    """Max pooling that saves indices as int32 instead of its input."""
 
     generate_vmap_rule = True
 

@@ -1,7 +1,6 @@
 """Registry of layer families; functions to describe, build and convert layers.
 
-A layer is described by its family, its class in :data:`LAYERS`, and arguments that can be written
-as JSON.
+A layer is described by its family, its class, and its arguments as JSON.
 """
 
 import inspect
@@ -24,19 +23,19 @@ LAYERS: frozenset[str] = frozenset(
     for name, value in vars(module).items()
     if inspect.isclass(value) and value.__module__ == module.__name__ and hasattr(torch.nn, name)
 )
-"""Names of the layers that have an interval version."""
+"""Layers that have an interval version."""
 
 INTERVAL_FAMILIES: tuple[str, ...] = ("interval", "relative")
 """Families of interval layers."""
 
 _FAMILIES: dict[str, Family] = {"ordinary": torch.nn}
-_IGNORED = {"device", "dtype", "min_value", "max_value"}  # the last two are deprecated in torch
+_IGNORED = {"device", "dtype", "min_value", "max_value"}  # two are deprecated
 
 
 def register_family(name: str, namespace: Family) -> None:
     """Register a namespace of layers, so that their networks can be saved."""
     if _FAMILIES.setdefault(name, namespace) is not namespace:
-        raise ValueError(f"The layer family {name!r} already exists. Use another name.")
+        raise ValueError(f"The family {name!r} already exists. Use another name.")
 
 
 def family(name: str) -> Family:
@@ -53,16 +52,16 @@ def known_families() -> tuple[str, ...]:
 
 
 def family_name(namespace: Family) -> str | None:
-    """Return the name of a namespace, or None if it is not registered."""
+    """Return the name of a namespace, or None."""
     return next((name for name, known in _FAMILIES.items() if known is namespace), None)
 
 
 def family_of(layer: nn.Module) -> str | None:
-    """Return the name of the family of a layer, or None if its class is unknown.
+    """Return the name of the family of a layer, or None.
 
     Example:
-        >>> family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
-        ('ordinary', None)
+        >>> family_of(torch.nn.ReLU())
+        'ordinary'
     """
     kind = type(layer)
     if kind.__name__ in LAYERS:
@@ -73,7 +72,7 @@ def family_of(layer: nn.Module) -> str | None:
 
 
 def arguments(layer: nn.Module) -> dict[str, Any]:
-    """Return the constructor arguments of a known layer, without ``device`` and ``dtype``.
+    """Return the constructor arguments, without ``device`` and ``dtype``.
 
     Example:
         >>> arguments(torch.nn.Linear(3, 2))
@@ -85,7 +84,7 @@ def arguments(layer: nn.Module) -> dict[str, Any]:
     if "bias" in found:
         found["bias"] = isinstance(found["bias"], Tensor)
         if "affine" in found and (found["bias"] or not found["affine"]):
-            del found["bias"]  # not all versions of torch have it
+            del found["bias"]  # not in all versions of torch
     return plain(found)
 
 
@@ -96,8 +95,8 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
         ValueError: If the family, the class or an argument is unknown.
 
     Example:
-        >>> build_layer("ordinary", "Linear", {"in_features": 3, "out_features": 2, "bias": False})
-        Linear(in_features=3, out_features=2, bias=False)
+        >>> build_layer("ordinary", "Linear", {"in_features": 3, "out_features": 2})
+        Linear(in_features=3, out_features=2, bias=True)
     """
     kind = getattr(family(family_name), class_name, None) if class_name in LAYERS else None
     layer = f"{class_name!r} of family {family_name!r}"
@@ -114,9 +113,10 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
 
 
 def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
-    """Return the interval version of a layer of ``torch.nn``, with the same state and new radii.
+    """Return the interval version of a layer of ``torch.nn``.
 
-    Batch norm is in paper mode, with the exact bounds in eval mode.
+    It has the same state and new radii. Batch norm is in paper mode, with the
+    exact bounds in eval mode.
     """
     if family_name not in INTERVAL_FAMILIES:
         raise ValueError(f"The family must be in {INTERVAL_FAMILIES}, got {family_name!r}.")
@@ -136,7 +136,7 @@ def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
 
 
 def copy_centers_(layer: nn.Module, source: nn.Module) -> None:
-    """Copy the state and ``requires_grad`` of an ordinary layer to an interval layer."""
+    """Copy the state of an ordinary layer, and its ``requires_grad``."""
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):
         mode = layer.mode
@@ -157,7 +157,6 @@ def _known_layers() -> str:
 
 
 def _parameter_names(kind: type) -> list[str]:
-    """Return the parameters of a constructor; ``*args`` are those in torch."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = dict(inspect.signature(kind).parameters)
     if any(p.kind in variable for p in parameters.values()):
@@ -167,7 +166,7 @@ def _parameter_names(kind: type) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Convert tuples to lists and numpy scalars to Python scalars, for JSON."""
+    """Convert tuples and numpy scalars for JSON."""
     if isinstance(value, Mapping):
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, tuple | list):

@@ -1,12 +1,12 @@
 r"""Interval layers with relative radii and the names of ``torch.nn``.
 
-The weights are :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each input
-feature or channel, so a layer has half of the parameters. The factor is applied to the input:
-:math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
-Then the output is :math:`W c' \pm |W| r'`, which is exact for inputs of any sign.
-
-These layers are not in the paper. The intervals of weights do not contain both signs, and a weight
-with center 0 has no gradient. All other layers are those of :mod:`creinn.nn`.
+These layers are not in the paper. The weights are
+:math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each input
+feature or channel, so a layer has about half of the parameters. The factor is
+applied to the input: :math:`c' \pm r' = [\underline a - \rho |\underline a|,\
+\overline a + \rho |\overline a|]`. Then the output is :math:`W c' \pm |W| r'`,
+which is exact for inputs of any sign. The weights do not change their signs,
+and a weight with center 0 is a point.
 """
 
 from typing import Any
@@ -24,13 +24,13 @@ from creinn.nn.batchnorm import *  # noqa: F403
 from creinn.nn.pooling import *  # noqa: F403
 
 MAX_RELATIVE_RADIUS = 1 - 2**-8
-"""Largest relative radius, which is exact in all floating dtypes."""
+"""Largest relative radius, which is exact in bfloat16."""
 
 
 class RelativeParameters(affine.IntervalParameters):
-    """Mixin with a parameter ``relative_radius`` ``(in_channels,)`` instead of ``weight_radius``.
+    """Mixin with a ``relative_radius`` ``(in_channels,)``.
 
-    Its initial values are between 0.25 and 0.75.
+    The initial values are between 0.25 and 0.75.
     """
 
     relative_radius: Parameter
@@ -47,7 +47,7 @@ class RelativeParameters(affine.IntervalParameters):
     def weight_radius(self) -> Tensor:
         """The relative radius times the absolute value of the weight."""
         outputs, inputs, *kernel = self.weight.shape
-        relative = valid_relative_radius(self.relative_radius).view(-1, inputs)  # one row per group
+        relative = valid_relative_radius(self.relative_radius).view(-1, inputs)  # by group
         rows = relative.repeat_interleave(outputs // len(relative), 0)
         return self.weight.abs() * rows.view(outputs, inputs, *(1 for _ in kernel))
 
