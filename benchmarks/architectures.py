@@ -1,4 +1,4 @@
-"""Networks of the benchmarks for all families of layers, and small forms for tests."""
+"""Networks for all families of layers, and small forms for tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from creinn.models import BUILDERS
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network for every family of layers, and the shape of an input."""
+    """A network and the shape of its input."""
 
     name: str
     builder: str
@@ -20,11 +20,11 @@ class Architecture:
     shape: tuple[int, ...]
 
     def build(self, layers: Any) -> torch.nn.Module:
-        """Build the network from these layers."""
+        """Build the network from layers."""
         return BUILDERS[self.builder](**self.arguments, layers=layers)
 
     def inputs(self, rows: int, device: torch.device | str = "cpu") -> Tensor:
-        """Return random inputs of both signs."""
+        """Return inputs of both signs."""
         return torch.randn(rows, *self.shape).to(device)
 
     def targets(self, rows: int, device: torch.device | str = "cpu") -> Tensor:

@@ -1,4 +1,4 @@
-"""Command line of benchmarks that measure cells, each a network and a size."""
+"""Command line of benchmarks of cells, each a network and a size."""
 
 import argparse
 import shlex
@@ -11,7 +11,7 @@ from typing import Any
 def cell_parser(
     about: str, cells: Sequence[str], metavar: str, rounds: int, seconds: float, out: Path
 ) -> Any:
-    """Return a parser with the options of such a benchmark."""
+    """Return a parser of the common options."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--cells", nargs="+", default=cells, metavar=metavar)
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -32,7 +32,7 @@ def command_line(module: str, arguments: Sequence[str] | None) -> str:
 
 
 def plain(options: argparse.Namespace) -> dict[str, Any]:
-    """Convert options to values for JSON."""
+    """Convert options for JSON."""
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(options).items()

@@ -1,7 +1,8 @@
-"""Classifiers of one architecture whose times are compared, each as a call on one batch.
+"""Classifiers of one architecture, for the comparison of times on one batch.
 
-A call computes the bounds of a credal set, or samples of distributions. The weights are the initial
-ones, and the batch norms have seen one batch, so activations neither vanish nor overflow.
+A call computes the bounds of a credal set, or samples of distributions. The
+networks are not trained, but the batch norms have seen one batch, so that
+activations do not vanish or overflow.
 """
 
 import copy
@@ -28,12 +29,12 @@ _FITTED_ON = 64
 
 
 def new_classifier(name: str, architecture: Architecture) -> Classifier:
-    """Return an untrained classifier of a method."""
+    """Return a new classifier."""
     return build_classifier(METHODS[name], architecture.build)
 
 
 class Contenders:
-    """Classifiers of one architecture in eval mode, which are built on first use."""
+    """Classifiers in eval mode, which are built on first use."""
 
     def __init__(self, architecture: Architecture, device: torch.device | str = "cpu") -> None:
         self.architecture = architecture
@@ -42,14 +43,14 @@ class Contenders:
         self._compiled: dict[str, inference.Compiled] = {}
 
     def call(self, name: str, x: Tensor) -> Call:
-        """Return a function that computes the prediction of a contender for the batch ``x``."""
+        """Return a function that predicts the batch ``x``."""
         model = self.model(name)
         if name == "snn-folded-channels-last" and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return lambda: model(x)
 
     def model(self, name: str) -> Classifier:
-        """Return the classifier, in its compiled form if the name ends with "-compiled"."""
+        """Return the classifier, compiled if the name ends with "-compiled"."""
         if name.endswith("-compiled"):
             if name not in self._compiled:
                 plain: Any = self.model(name.removesuffix("-compiled"))
@@ -83,7 +84,7 @@ class Contenders:
             return self.architecture.inputs(rows, self.device)
 
     def _settled(self, model: Any) -> Any:
-        """Return the model in eval mode after one batch in training mode."""
+        """Return the model after one training batch."""
         model.to(self.device).train()
         norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
         momenta = [norm.momentum for norm in norms]
@@ -99,7 +100,7 @@ class Contenders:
 
 
 def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
-    """Return a function that runs one step: forward, loss, backward, Adam, and ``after_step``."""
+    """Return a function that runs one training step."""
     model.train()
     model.before_training([(x, target)], 1000)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)  # as fit does
@@ -114,12 +115,14 @@ def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
 
 
 def fold_batch_norm(network: torch.nn.Module) -> fx.GraphModule:
-    """Return a copy of an ordinary network without batch norm after convolutions and linear layers.
+    """Return a copy whose linear layers and convolutions include batch norm.
 
     Example:
-        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
-        >>> [type(layer).__name__ for layer in fold_batch_norm(network).children()]
-        ['Conv2d']
+        >>> network = torch.nn.Sequential(
+        ...     torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)
+        ... )
+        >>> len(list(fold_batch_norm(network).children()))
+        1
     """
     folded = fx.symbolic_trace(copy.deepcopy(network).eval())
     layers = {

@@ -1,15 +1,14 @@
-"""Measure upper and lower entropy of many credal sets, and compare with SLSQP of SciPy.
+"""Compare the time of upper and lower entropy with SLSQP of SciPy.
 
-For each kind of set and number of classes, the script prints the sets per second, the ratio to
-SLSQP and the share of
-SLSQP results that are not the minimum. For difficult sets, it prints the lower entropy on one
-thread: milliseconds per
-set, the slowest call with a single set, the share of results with a gap, and the gap. The numbers
-are written as JSON.
-Wall times are minima and processor times are medians over the repeats.
+For each kind of set and number of classes, the script prints the sets per
+second, the ratio to SLSQP and the share of SLSQP results that are not the
+minimum. For difficult sets, it prints the milliseconds of the lower entropy on
+one thread, the slowest single call, and the share and the size of gaps. Wall
+times are minima and processor times are medians over the repeats.
 
-    python benchmarks/entropy.py [--classes 10 100 1000] [--sets 100000 10000 2000] [--repeats 3]
-                                 [--threads 2] [--slsqp-seconds 10] [--hard-sets 16] [--out FILE]
+    python benchmarks/entropy.py [--classes 10 100 1000]
+        [--sets 100000 10000 2000] [--repeats 3] [--threads 2]
+        [--slsqp-seconds 10] [--hard-sets 16] [--out FILE]
 """
 
 import argparse
@@ -40,14 +39,14 @@ WRONG = 1e-6  # bits above the certified minimum that make an answer of SLSQP wr
 
 
 def softmax_sets(count: int, classes: int, radius: float) -> Bounds:
-    """Compute the Interval SoftMax of random logits."""
+    """Return the Interval SoftMax of random logits."""
     center = 2 * torch.randn(count, classes, dtype=torch.float64)
     half = radius * torch.rand(count, classes, dtype=torch.float64)
     return reachable(*interval_softmax(center - half, center + half))
 
 
 def boxes(count: int, classes: int, share: float) -> Bounds:
-    """Draw random relative margins around distributions: [p (1 - s u), p (1 + 3 s v)]."""
+    """Return the random intervals ``[p (1 - s u), p (1 + 3 s v)]``."""
     point = torch.empty(count, classes, dtype=torch.float64).exponential_()
     point = point / point.sum(-1, keepdim=True)
     down, up = torch.rand(2, count, classes, dtype=torch.float64)
@@ -55,7 +54,7 @@ def boxes(count: int, classes: int, share: float) -> Bounds:
 
 
 def equal_slopes(count: int, classes: int) -> Bounds:
-    """Build sets in which every chord of -q log q has the same slope (subset sum)."""
+    """Build sets where all chords of ``-q log q`` have the same slope."""
     lower = (0.1 + 0.8 * torch.rand(count, classes, dtype=torch.float64)) / classes
 
     def excess(q: Tensor) -> Tensor:
@@ -70,7 +69,7 @@ def equal_slopes(count: int, classes: int) -> Bounds:
 
 
 def untrained_network(count: int, classes: int) -> Bounds:
-    """Predict with an untrained MLP in scaled mode, which gives wide similar intervals."""
+    """Return wide similar intervals of an untrained MLP in scaled mode."""
     model = CreINN(
         models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled"
     ).eval()
@@ -145,7 +144,7 @@ def slsqp(
 
 
 def baseline(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
-    """Compute both entropies with SLSQP for the first sets until the time limit."""
+    """Compute both entropies with SLSQP until the time limit."""
     lower, upper = (x[:most] for x in bounds)
     exact = lower_with_gap(lower, upper)[0].tolist()
     start = intersection_probability(lower, upper).numpy()

@@ -1,8 +1,7 @@
-"""Memory of a call: peak bytes of tensors, and bytes that autograd keeps for the backward pass.
+"""Memory of a call: peak bytes of tensors, and bytes for the backward pass.
 
-On a CPU, the bytes of tensors are counted, so the result is the same in every run. Workspaces of
-kernels are not
-included. On a GPU, the numbers come from the allocator.
+On a CPU, the bytes of tensors are counted without the workspaces of kernels. On
+a GPU, the numbers are those of the allocator.
 """
 
 import gc
@@ -22,7 +21,7 @@ def peak_bytes(call: Callable[[], Any], device: torch.device | str = "cpu") -> i
 
     Example:
         >>> x = torch.ones(100)
-        >>> peak_bytes(lambda: ((x + 1) * 2).sum())  # two float32 tensors of 100 numbers
+        >>> peak_bytes(lambda: ((x + 1) * 2).sum())  # two tensors
         800
     """
     device = torch.device(device)
@@ -41,15 +40,13 @@ def peak_bytes(call: Callable[[], Any], device: torch.device | str = "cpu") -> i
 
 
 def saved_bytes(call: Callable[[], Any], known: Iterable[Tensor]) -> int:
-    """Return the bytes that autograd keeps for the backward pass, without the tensors ``known``.
+    """Return the bytes for the backward pass, without the tensors ``known``.
 
-    Tensors that share memory count once, with their whole storage. If the parameters and inputs are
-    ``known``, the result
-    contains activations and tensors that were computed from the weights.
+    Tensors that share memory count once, with their whole storage.
 
     Example:
         >>> w = torch.ones(100, requires_grad=True)
-        >>> saved_bytes(lambda: (2 * w).exp().sum(), [w])  # exp keeps its result
+        >>> saved_bytes(lambda: (2 * w).exp().sum(), [w])  # result of exp
         400
     """
     outside = {_address(tensor) for tensor in known}
@@ -68,7 +65,7 @@ def saved_bytes(call: Callable[[], Any], known: Iterable[Tensor]) -> int:
 
 
 def held_bytes(model: torch.nn.Module) -> int:
-    """Return the bytes of the parameters and buffers of a model."""
+    """Return the bytes of parameters and buffers."""
     tensors = [*model.parameters(), *model.buffers()]
     return sum({_address(t): t.untyped_storage().nbytes() for t in tensors}.values())
 

@@ -1,8 +1,8 @@
 """Measure the peak memory of ``fit_distance`` on generated rows.
 
-Each number of rows runs in its own process, and the rows are never in memory at the same time.
+Each number of rows runs in its own process, and no process keeps all rows.
 
-    python benchmarks/memory_of_distance.py --out results/benchmarks/memory_of_distance.json
+    python benchmarks/memory_of_distance.py --out FILE
 """
 
 import argparse
@@ -26,7 +26,7 @@ FEATURES, CLASSES, HIDDEN, BLOCK = 64, 10, (128, 128), 1000
 
 
 class Generated(IterableDataset[tuple[Tensor, int]]):
-    """Data set of classes with different means, which generates the same rows in each pass."""
+    """Data set with the same rows in each pass."""
 
     def __init__(self, rows: int, seed: int = 0) -> None:
         self.rows, self.seed = rows, seed
@@ -41,7 +41,7 @@ class Generated(IterableDataset[tuple[Tensor, int]]):
 
 
 def fit_one(rows: int) -> dict[str, float]:
-    """Return the peak memory in MiB before and after ``fit_distance`` and its time."""
+    """Return the peak MiB before and after ``fit_distance``, and its time."""
     torch.manual_seed(0)
     model = CreINN(models.mlp(FEATURES, CLASSES, hidden=HIDDEN, layers=torch.nn), distance=True)
     before, started = _peak(), time.perf_counter()

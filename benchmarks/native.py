@@ -1,15 +1,16 @@
-"""Compare the native product with products of torch and with the folded ordinary network.
+"""Compare the native product with torch and the folded ordinary network.
 
-The script prints milliseconds per call, their ratios to the folded ordinary network, bytes of
-weights, and the share of
-each kind of layer. It writes the numbers as JSON after each cell.
+The script prints milliseconds per call, their ratios to the folded ordinary
+network, bytes of weights, and the share of each kind of layer. It writes the
+numbers as JSON after each cell.
 
-    python -m benchmarks.native [--cells resnet50-imagenet:224:1 resnet18-cifar:32:32 ...]
-                                [--rounds 15] [--seconds 10] [--threads 2] [--level AVX2] [--small]
+    python -m benchmarks.native [--cells resnet50-imagenet:224:1 ...]
+        [--rounds 15] [--seconds 10] [--threads 2] [--level AVX2] [--small]
 
 With ``--level AVX2``, restrict torch to AVX2 as well:
 
-    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ...
+    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
+    MKL_ENABLE_INSTRUCTIONS=AVX2 ...
 """
 
 import argparse
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @torch.no_grad()
 def measure(architecture: Architecture, rows: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the times and the memory of the forms of one network."""
+    """Measure the times and the memory of a network."""
     contenders = Contenders(architecture)
     torch.manual_seed(0)
     x = architecture.inputs(rows)
@@ -108,9 +109,7 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     found = interleaved(calls, options.rounds, seconds=options.seconds)
     few = x[:_FEW]
     for form in forms.values():
-        form(
-            few
-        )  # what is measured at the first call of a size is not memory of the calls after it
+        form(few)  # the first call of a size allocates more
     return {
         "calls": {
             name: {**vars(timing), "ratio": ratios(timing, found[FOLDED])}
@@ -132,7 +131,7 @@ def natives(form: torch.nn.Module) -> list[NativeFull]:
 
 
 def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
-    """Return the shares of the time of one call by kind of layer."""
+    """Return the shares of the time by kind of layer."""
     spent: Counter[str] = Counter()
     started: list[float] = []
     hooks = []
@@ -161,7 +160,7 @@ def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
 
 
 def table(cell: dict[str, Any]) -> str:
-    """Format milliseconds and ratios of a cell."""
+    """Return milliseconds and ratios of a cell."""
     rows = [
         {"cell": cell["cell"], "form": name, "ms": 1e3 * found["median"]} | found["ratio"]
         for name, found in cell["calls"].items()

@@ -1,10 +1,11 @@
-"""Compare ``model.predict`` with the compiled form, the plain model and the ordinary network.
+"""Compare ``model.predict`` with compiled, plain and ordinary networks.
 
-The script prints milliseconds per call, their ratios to the compiled form and to the ordinary
-network, the time of the first calls, and the memory of the cache. It writes the numbers as JSON.
+The script prints milliseconds per call, their ratios to the compiled form and
+to the ordinary network, the time of the first calls, and the memory of the
+cache. It writes the numbers as JSON.
 
-    python -m benchmarks.predict [--cells resnet50-imagenet:1 resnet18-imagenet:32 ...]
-                                 [--rounds 20] [--seconds 60] [--threads 2] [--small] [--out FILE]
+    python -m benchmarks.predict [--cells resnet50-imagenet:1 ...]
+        [--rounds 20] [--seconds 60] [--threads 2] [--small] [--out FILE]
 """
 
 import argparse
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(architecture: Architecture, rows: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the times of all forms, the first calls, and the bytes of weights and cache."""
+    """Measure the times of all forms, and the bytes of weights and cache."""
     contenders = Contenders(architecture)
     torch.manual_seed(0)
     x = architecture.inputs(rows)

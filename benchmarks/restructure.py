@@ -1,6 +1,8 @@
-"""Compare the CPU seconds of two checkouts in alternating processes with one thread.
+"""Compare the CPU seconds of two checkouts, each with its native library.
 
-python -m benchmarks.restructure NEW OLD  # each with its own build of the native library
+The processes alternate and have one thread.
+
+    python -m benchmarks.restructure NEW OLD
 """
 
 import json
@@ -60,7 +62,7 @@ def work() -> None:
 
 
 def main(folders: list[str]) -> None:
-    """Measure all cells in alternation, and write the seconds and the ratios."""
+    """Measure all cells, and write the seconds and the ratios."""
     commits, processes, times = [], [], {}
     for folder in folders:
         git, own = ["git", "-C", folder, "rev-parse", "HEAD"], [sys.executable, __file__]

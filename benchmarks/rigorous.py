@@ -1,17 +1,15 @@
-"""Compare rigorous bounds with exact members of small networks, and measure their cost.
+"""Compare rigorous bounds with exact members of small networks, and their cost.
 
-Members at the corners and inside of the weight intervals are evaluated in ball arithmetic with 400
-bits (python-flint).
-A probability or logit is counted as missed if it is not proved to lie within the bounds. The
-networks contain linear
-layers, convolutions, batch norm, residual sums, pooling and all activations. Their weights and
-inputs are typical,
-without radii, cancelling, tiny, subnormal, huge or mixed. The same members are counted for mode
-"sound", and for models
-with a distance, where the logits of a member also move by up to the real radius.
+Members at the corners and inside of the weight intervals are evaluated in ball
+arithmetic with 400 bits (python-flint). A probability or logit is missed if it
+is not proved to lie within the bounds. The networks contain linear layers,
+convolutions, batch norm, residual sums, pooling and all activations. Their
+weights and inputs are typical, without radii, cancelling, tiny, subnormal, huge
+or mixed. The same members are counted for mode "sound", and for models with a
+distance, where logits also move by up to the real radius.
 
-    python -m benchmarks.rigorous [--outputs 1000000] [--rows 40] [--seconds 20] [--threads 1]
-                                  [--out results/benchmarks/rigorous.json]
+    python -m benchmarks.rigorous [--outputs 1000000] [--rows 40]
+        [--seconds 20] [--threads 1] [--out results/benchmarks/rigorous.json]
 """
 
 import argparse
@@ -106,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
-    """Count missed numbers for all networks, weights, dtypes and widths until there are enough."""
+    """Count missed numbers until there are enough outputs."""
     done, seed = 0, 0
     while done < outputs:
         for name in NETWORKS:
@@ -160,7 +158,7 @@ def _total(counts: Sequence[dict[str, Any]], by: str, value: str) -> dict[str, A
 
 
 def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:
-    """Measure the rigorous, the sound and the compiled sound form alternately."""
+    """Measure the rigorous, the sound and the compiled sound form."""
     torch.manual_seed(0)
     network = FULL[name].build(inn) if name in FULL else models.BUILDERS[name](num_classes=10)
     x = torch.rand(rows, *(FULL[name].shape if name in FULL else (3, 32, 32)))

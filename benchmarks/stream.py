@@ -1,12 +1,11 @@
 """Measure predictions of a long CSV file: peak memory and rows per second.
 
-The script generates rows of ten numbers and two categories and trains a CreINN-D and an
-MLPClassifier with the same
-widths. Each model predicts a tenth of the rows and all rows, in its own process. The CreINN-D uses
-``creinn predict``.
-The baseline uses ``read_csv``, ``predict_proba`` and ``to_csv`` on the whole table.
+The script generates rows of ten numbers and two categories, and trains a
+CreINN-D and an MLPClassifier of the same widths. Each predicts a tenth of the
+rows and all rows, in its own process: the CreINN-D with ``creinn predict``, and
+the baseline with ``read_csv``, ``predict_proba`` and ``to_csv``.
 
-    python benchmarks/stream.py --rows 1000000 --out results/benchmarks/stream.json
+    python benchmarks/stream.py --rows 1000000 --out FILE
 """
 
 import argparse
@@ -49,7 +48,7 @@ def generate(rows: int, seed: int) -> pd.DataFrame:
 
 
 def write_rows(path: Path, rows: int) -> None:
-    """Write a file in parts."""
+    """Write rows in parts."""
     for seed, start in enumerate(range(0, rows, CHUNK), start=1):
         part = generate(min(CHUNK, rows - start), seed).drop(columns="y")
         part.to_csv(path, index=False, mode="a" if start else "w", header=start == 0)

@@ -1,9 +1,9 @@
 """Training time and quality on tables, beside two classifiers of scikit-learn.
 
-For each number of rows, all classifiers are fitted in alternation in one process with one thread.
-The processor time of ``fit`` is recorded, because other load has less influence on it than on the
-wall time. 150 rows are the iris data, and larger tables are generated. Foreign rows are uniform
-noise in a cube that is three times as wide as the data.
+All classifiers are fitted in alternation in one process with one thread. The
+time is the processor time of ``fit``. 150 rows are the iris data, and larger
+tables are generated. Foreign rows are uniform noise in a cube that is three
+times as wide as the data.
 
     python -m benchmarks.tables [--rows 150 1000 10000 100000] [--rounds 3]
                                 [--out results/benchmarks/tables.json]
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(rows: int, rounds: int) -> list[dict[str, Any]]:
-    """Return the medians over the rounds, one row for each classifier."""
+    """Return the medians over the rounds for each classifier."""
     found: dict[str, list[dict[str, float]]] = {}
     for seed in range(rounds):
         table = read_table(rows, seed)
@@ -87,7 +87,7 @@ def measure(rows: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def classifiers(rows: int, seed: int) -> dict[str, Callable[[], Any]]:
-    """Return constructors of the classifiers by name."""
+    """Return the constructors by name."""
     stops = rows >= FEWEST_TO_STOP
     network = MLPClassifier((64, 64), early_stopping=stops, random_state=seed)
     return {
@@ -98,7 +98,7 @@ def classifiers(rows: int, seed: int) -> dict[str, Callable[[], Any]]:
 
 
 def read_table(rows: int, seed: int) -> Table:
-    """Return training and test data with about the given number of training rows."""
+    """Return the training and test data."""
     if rows == IRIS_ROWS:
         x, y = load_iris(return_X_y=True)
         parts = train_test_split(x, y, test_size=1 / 3, stratify=y, random_state=seed)
@@ -116,10 +116,10 @@ def read_table(rows: int, seed: int) -> Table:
 
 
 def fit_and_score(classifier: Any, table: Table, seed: int) -> dict[str, float]:
-    """Fit a classifier; return the processor time, log loss, accuracy and AUROC of foreign rows.
+    """Return the processor time, log loss, accuracy and AUROC of foreign rows.
 
-    The score of foreign rows is the epistemic uncertainty, or one minus the largest probability for
-    a classifier without it.
+    Their score is the epistemic uncertainty or one minus the largest
+    probability.
     """
     x, y, x_test, y_test = table
     seconds = seconds_of(lambda: classifier.fit(x, y))[1]
@@ -138,7 +138,6 @@ def fit_and_score(classifier: Any, table: Table, seed: int) -> dict[str, float]:
 
 
 def uncertainty(classifier: Any, x: Any) -> Any:
-    """Return the score of foreign rows."""
     if isinstance(classifier, CreINNClassifier):
         return classifier.uncertainty(x)["epistemic"]
     return 1 - classifier.predict_proba(x).max(1)

@@ -1,4 +1,4 @@
-"""Timing of several functions in alternation, so that other load affects all of them."""
+"""Timing of functions in alternation, so that other load affects all of them."""
 
 import gc
 import math
@@ -12,22 +12,22 @@ from typing import Any
 import torch
 
 LEAST_ROUNDS = 3
-_SECOND_WARM_UP = 1.0  # a call that is faster than this has two warm-up calls
-_TICK = 1e-9  # the resolution of the clock in seconds
+_SECOND_WARM_UP = 1.0  # longest first call before a second warm-up call
+_TICK = 1e-9  # resolution of the clock in seconds
 
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Time of a call in seconds.
+    """Time in seconds.
 
     Attributes:
-        least: The minimum over the rounds.
-        median: The median over the rounds.
-        processor: The median of the processor time of all threads. Other load has less influence on
-            it than on the wall time, but it does not show the gain of several threads.
-        rounds: The number of rounds.
+        least: Minimum over the rounds.
+        median: Median over the rounds.
+        processor: Median of the processor time of all threads, which other load
+            affects less, but which does not show the gain of threads.
+        rounds: Number of rounds.
     """
 
     least: float
@@ -45,16 +45,17 @@ def interleaved(
 ) -> dict[str, Timing]:
     """Measure the times of several functions in alternation.
 
-    Each function is called once or twice before the first round. The order is random in each round.
+    Each function is called once or twice before the first round. The order is
+    random in each round.
 
     Args:
-        calls: The functions by name.
-        rounds: The maximum number of rounds.
-        seconds: The time after which no new round is started. At least three rounds are made.
-        device: The device, which is synchronized before each measurement.
+        calls: Functions by name.
+        rounds: Maximum number of rounds.
+        seconds: Time after which no new round starts, except the first three.
+        device: Device that is synchronized before each measurement.
 
     Raises:
-        ValueError: If there are no functions, or if one of them raises an error.
+        ValueError: If there are no functions, or if one raises an error.
     """
     if not calls:
         raise ValueError("There are no functions to measure.")
@@ -89,7 +90,7 @@ def interleaved(
 
 
 def ratios(timing: Timing, reference: Timing) -> dict[str, float]:
-    """Return the times divided by those of the reference.
+    """Divide the times by those of the reference.
 
     Example:
         >>> ratios(Timing(3.0, 8.0, 9.0, 5), Timing(1.0, 2.0, 2.0, 5))
@@ -100,7 +101,7 @@ def ratios(timing: Timing, reference: Timing) -> dict[str, float]:
 
 
 def failure(error: Exception) -> str:
-    """Return an error as one line.
+    """Return the error as text.
 
     Example:
         >>> failure(ValueError("too   wide"))
@@ -110,7 +111,7 @@ def failure(error: Exception) -> str:
 
 
 def seconds_of(call: Call, device: torch.device | str = "cpu") -> tuple[float, float]:
-    """Return the wall time and the processor time of one call in seconds."""
+    """Return the wall and processor time of one call."""
     started = _now(device)
     call()
     ended = _now(device)

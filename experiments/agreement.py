@@ -1,4 +1,4 @@
-"""Comparison with the paper: the same table, and a text on what agrees and what is unverified."""
+"""Comparison with the paper: its table, and a text on what agrees."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -13,14 +13,11 @@ POST_HOC = {"bnn-l": "bnn-l-post-hoc"}  # the method on the network of the SNN
 ORDERED = ("accuracy %", "AUARC TU", "AUROC EU", "AUROC TU")
 """Columns whose order of methods is compared."""
 
-Numbers = dict[str, dict[str, Cell]]  # of each column, by method
+Numbers = dict[str, dict[str, Cell]]  # by column and method
 
 
 def comparison_table(study: Study, ood: str) -> Rows:
-    """Build the table of the paper with our values beside the published ones.
-
-    Methods without published values follow at the end.
-    """
+    """Build the table of the paper with our values beside the published ones."""
     published, ours = _published(study), _ours(study, ood)
     epochs = study.settings["training"]["epochs"]
     rows: Rows = []
@@ -36,10 +33,10 @@ def comparison_table(study: Study, ood: str) -> Rows:
 
 
 def agreement(study: Study, ood: str) -> str:
-    """Describe which values and orders of methods agree with the paper, and what is unverified.
+    """Describe which values and orders of methods agree with the paper.
 
-    A value agrees if it is at most two published standard deviations from the published mean. The
-    order of two methods agrees if the same one is larger.
+    A value agrees if it is at most two published standard deviations from the
+    published mean. The order of two methods agrees if the same one is larger.
     """
     published, ours = _published(study), _ours(study, ood)
     agree: list[str] = []
@@ -72,12 +69,12 @@ def _published(study: Study) -> Numbers:
 
 
 def _used(study: Study, method: str) -> str:
-    """Return the method whose records are compared with the published values of a method."""
+    """Return the method that is compared with a published method."""
     return method if study.records(method) else POST_HOC.get(method, method)
 
 
 def _ours(study: Study, ood: str) -> Numbers:
-    """Return our values of the published methods, then those of the other methods."""
+    """Return our values by method."""
     published = _published(study)
     others = [m for m in study.methods if m not in published and m not in POST_HOC.values()]
     used = {method: _used(study, method) for method in (*published, *others)}
@@ -89,7 +86,7 @@ def _ours(study: Study, ood: str) -> Numbers:
 
 
 def _orders(published: Numbers, ours: Numbers) -> tuple[list[str], list[str]]:
-    """Return the pairs of methods with the order of the paper, and those with the other order."""
+    """Return the pairs of methods with the same order, and the others."""
     same: list[str] = []
     other: list[str] = []
     both = [method for method in published if method in ours]

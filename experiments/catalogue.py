@@ -1,4 +1,4 @@
-"""Experiments of ``catalogue.yaml`` by name: those of the paper, and small forms for two cores."""
+"""Experiments of ``catalogue.yaml``: those of the paper, and small forms."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from experiments.definition import (
 
 
 def _read() -> dict[str, Experiment]:
-    """Read the experiments of the file."""
     kinds = {
         "images": Images,
         "test": Images,
@@ -57,7 +56,6 @@ def _condition(train: Any = None, tests: Any = (None,)) -> Condition:
 
 
 def _tuples(value: Any) -> Any:
-    """Convert lists to tuples."""
     if isinstance(value, dict):
         return {name: _tuples(entry) for name, entry in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
@@ -70,7 +68,7 @@ def experiment(name: str) -> Experiment:
     """Return the experiment with this name.
 
     Raises:
-        ValueError: If there is no such experiment.
+        ValueError: If there is none.
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"There is no experiment {name!r}. Known are {', '.join(EXPERIMENTS)}.")

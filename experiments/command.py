@@ -1,7 +1,7 @@
-"""Command line of the experiments: ``python -m experiments list | run | report``.
+"""Command line: ``python -m experiments list | run | report``.
 
-Modules that load torch are imported when a command needs them, so ``list`` and ``--help`` are fast.
-Exit codes are those of ``creinn``: 0 done, 1 failed, 2 invalid command line, 130 interrupted.
+Commands import torch only if they need it. The exit codes are those of
+:mod:`creinn.cli.main`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ OVERRIDES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line and return its exit code."""
     parser, run_parser = _parsers()
     try:
         options = parser.parse_args(arguments)
@@ -86,7 +86,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def resolve(options: argparse.Namespace) -> Experiment:
-    """Return the experiment with the overrides of the options."""
+    """Return the experiment with the given options."""
     changes = {name: getattr(options, name) for name in OVERRIDES}
     chosen = with_overrides(experiment(options.name), **changes)
     return chosen if options.steps is None else smoke_test(chosen, options.steps)

@@ -1,7 +1,8 @@
 """Conversions of images in the experiments: intervals, channels and size.
 
-The interval data are those of Wang et al. (2025). Noise and brightness are monotone in their
-strength, also in floating point, so that the bounds of each pixel are its values at the two ends.
+The interval data are those of Wang et al. (2025). Noise and brightness are
+monotone in their strength, also in floating point, so the bounds of a pixel are
+its values at the two ends.
 """
 
 from dataclasses import replace
@@ -18,7 +19,7 @@ Images = Float[Tensor, "n channels height width"]
 
 
 def noise(x: Images, mu1: float, mu2: float) -> Interval:
-    r"""Add between :math:`\mu_1` and :math:`\mu_2` to each pixel, clipped to [0, 1].
+    r"""Add between :math:`\mu_1` and :math:`\mu_2` to pixels, clipped to [0, 1].
 
     Raises:
         TypeError: If the images are not floating point.
@@ -34,12 +35,15 @@ def noise(x: Images, mu1: float, mu2: float) -> Interval:
 
 
 def brightness(x: Images, beta1: float, beta2: float) -> Interval:
-    r"""Add between :math:`\beta_1` and :math:`\beta_2` to the HSV value of each pixel.
+    r"""Add between :math:`\beta_1` and :math:`\beta_2` to the HSV value of pixels.
 
-    With :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)`, all channels are
-    multiplied by :math:`V' / V`, so that hue and saturation do not change. Black becomes the grey
-    :math:`V'`. The errors are those of :func:`noise`, and a ``ValueError`` for images that do not
-    have 1 or 3 channels.
+    Channels are multiplied by :math:`V' / V`, where :math:`V = \max(R, G, B)`
+    and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)`, so that hue and saturation
+    do not change. Black becomes the grey :math:`V'`.
+
+    Raises:
+        TypeError: As in :func:`noise`.
+        ValueError: As in :func:`noise`, or if there are not 1 or 3 channels.
 
     Example:
         >>> x = torch.tensor([0.2, 0.4, 0.0]).reshape(1, 3, 1, 1)
@@ -61,7 +65,7 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
 
 
 def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
-    """Convert images to one grey channel, as Pillow does (ITU-R 601), and optionally resize."""
+    """Convert images to grey (ITU-R 601, as in Pillow) with an optional size."""
     images = _images(dataset, "grey")
     if images.shape[1] == 3:
         red, green, blue = images.int().unbind(1)
@@ -77,7 +81,7 @@ def to_rgb(dataset: Dataset) -> Dataset:
 
 
 def resize(dataset: Dataset, size: int) -> Dataset:
-    """Resize images to ``size`` by ``size`` pixels (bilinear, with antialiasing)."""
+    """Resize images to squares (bilinear, with antialiasing)."""
     images = _images(dataset)
     if size < 1:
         raise ValueError(f"Image size must be at least 1, but is {size}.")
@@ -91,7 +95,7 @@ def resize(dataset: Dataset, size: int) -> Dataset:
 
 
 def _images(dataset: Dataset, mode: str = "") -> Tensor:
-    """Return the images, which must have one or three channels for a ``mode``."""
+    """Return images, which need one or three channels for a ``mode``."""
     images = dataset.inputs
     if isinstance(images, Interval) or images.dtype != torch.uint8:
         found = f"the inputs of {dataset.title} are {images.dtype}"

@@ -1,8 +1,7 @@
-"""Definition of an experiment: data, network, training, methods, seeds and tests.
+"""Definition of an experiment: data, network, training, methods and seeds.
 
-The module does not import torch. Every field that affects a number is part of the key of its
-record, see
-:mod:`experiments.plan`.
+The module does not import torch. Every field that affects a number is part of
+the key of its record; see :mod:`experiments.plan`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ TABLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images of a known data set in the form that a network receives."""
+    """Images of a data set in the form that a network receives."""
 
     name: str  # name for experiments.datasets.load
     split: Literal["train", "test"] = "test"
@@ -67,7 +66,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Shift:
-    """Range of the strength of noise or brightness that converts images to interval images.
+    """Range of the strength of noise or brightness, for interval images.
 
     Example:
         >>> str(Shift("noise", 0, 0.08))
@@ -84,22 +83,20 @@ class Shift:
 
 @dataclass(frozen=True)
 class Condition:
-    """A training set and its test sets; ``None`` means points."""
+    """A training set and its test sets, where ``None`` means points."""
 
     train: Shift | None = None
-    tests: tuple[Shift | None, ...] = (
-        None,
-    )  # the first shift of each kind is the base of increases
+    tests: tuple[Shift | None, ...] = (None,)  # the first of a kind is the base
 
     @property
     def name(self) -> str:
-        """Name of the condition in tables and file names."""
+        """Name in tables."""
         return "points" if self.train is None else self.train.kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Numbers of images and of calls for the measurement of inference time."""
+    """Numbers of images and calls for the measurement of inference time."""
 
     batches: tuple[int, ...] = (1, 128)
     rounds: int = 20
@@ -117,9 +114,7 @@ class Experiment:
     paper: str | None = None  # experiment with published numbers for comparison
     ood: tuple[Images, ...] = ()  # out-of-distribution sets
     training: Training = Training()
-    conditions: tuple[Condition, ...] = (
-        Condition(),
-    )  # training and test sets; empty without training
+    conditions: tuple[Condition, ...] = (Condition(),)  # empty without training
     methods: tuple[str, ...] = TABLE  # names of creinn.classifier.methods
     seeds: int = 15  # number of runs of each method
     snn_seeds: int | None = None  # number of SNN runs for Deep Ensembles
@@ -128,9 +123,7 @@ class Experiment:
     members: int = 5  # members of an ensemble
     deep_members: int = 10  # members of Deep Ensembles, which have half the parameters
     draws: int = 15  # maximum number of ensembles of a method
-    options: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # options of the classifier by method
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method
     mean: tuple[float, ...] | None = None  # None for the normalisation of the training images
     std: tuple[float, ...] | None = None
     logits: int = 10  # outputs of the network; 1 for two classes
@@ -165,7 +158,7 @@ class Experiment:
         return self.seeds if METHODS[method].trains else self.distance_seeds or snn_runs
 
     def ensemble_size(self, method: str) -> int:
-        """Return the number of members of an ensemble, at most the number of runs."""
+        """Return the number of members, at most the number of runs."""
         return min(
             self.deep_members if is_deep(method) else self.members, self.runs(base_method(method))
         )
@@ -191,15 +184,13 @@ def with_overrides(
 ) -> Experiment:
     """Return the experiment with other values.
 
-    Foreign sets get the shape of the test images, and their size changes in proportion. ``seeds``
-    also applies to the runs
-    of ensembles. The learning rate decreases after the same shares of the ``epochs``. ``options``
-    of a method replace the
-    options of the experiment.
+    Foreign sets get the shape of the test images, and their size changes in
+    proportion. ``seeds`` also applies to ensembles. The learning rate decreases
+    after the same shares of the ``epochs``.
 
     Raises:
-        ValueError: If a value is out of range, or if a method is unknown or does not fit the
-            experiment.
+        ValueError: If a value is out of range, or if a method is unknown or
+            does not fit the experiment.
     """
     _at_least_one(seeds=seeds, epochs=epochs, batch_size=batch_size, width=width)
     _at_least_one(train_images=train_images, test_images=test_images)
@@ -242,7 +233,7 @@ def with_overrides(
 
 
 def smoke_test(experiment: Experiment, steps: int) -> Experiment:
-    """Return a version with one run per method, ``steps`` training steps and few test images.
+    """Return a version with one run per method and few steps and test images.
 
     Raises:
         ValueError: If ``steps`` is less than 1.
@@ -260,7 +251,7 @@ def _at_least_one(**numbers: int | None) -> None:
 
 
 def _alike(name: str, experiment: Experiment) -> Images:
-    """Return the images with the shape of the test images of the experiment."""
+    """Return images with the shape of the test images."""
     test = experiment.test
     size, channels = (28, 1) if "mnist" in test.name else (32, 3)
     count = next((images.count for images in experiment.ood), test.count)

@@ -1,6 +1,7 @@
-"""Distribution of tasks with joblib to local processes (loky) or to a Dask or Ray cluster.
+"""Distribution of tasks with joblib to processes or a Dask or Ray cluster.
 
-A worker runs one task at a time. All workers must see the directory of the results.
+A worker runs one task at a time. All workers must see the directory of the
+results.
 """
 
 import contextlib
@@ -28,11 +29,12 @@ class ParallelConfig(NamedTuple):
 def workers(
     backend: Backend, jobs: int = 1, address: str | None = None
 ) -> contextlib.AbstractContextManager[ParallelConfig]:
-    """Connect joblib to ``jobs`` local workers or to the cluster at ``address``.
+    """Connect joblib to ``jobs`` local workers or a cluster at ``address``.
 
     Raises:
         ImportError: If the backend is not installed.
-        ValueError: If the backend is unknown, or if both a number of jobs and an address are given.
+        ValueError: If the backend is unknown, or if both a number of jobs and
+            an address are given.
     """
     starts = {"loky": _loky, "dask": _dask, "ray": _ray}
     if backend not in starts:
@@ -96,6 +98,6 @@ def _ray(jobs: int, address: str | None) -> Iterator[ParallelConfig]:
     ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **local)
     try:
         with joblib.parallel_config("ray", ray_remote_args=_RETRIES):
-            yield ParallelConfig(return_as="list")  # the only value it supports
+            yield ParallelConfig(return_as="list")  # required by ray
     finally:
         ray.shutdown()

@@ -1,8 +1,8 @@
 """Division of an experiment into tasks with keys.
 
-A key is a digest of all settings that affect the result. A task is done if a record with its key
-exists. A change of a
-setting, of the data or of the version of the code changes the keys of the tasks that depend on it.
+A key is a digest of all settings that affect the result. A task is done if a
+record with its key exists. A change of a setting, of the data or of the version
+of the code changes the keys of the tasks that depend on it.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from creinn.classifier.methods import METHODS, base_method, is_ensemble
 from experiments.definition import Condition, Experiment
 
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
-"""To be raised when a change of the code changes the results of a kind of task."""
+"""Raise the version of a task if a change of the code changes results."""
 
 DISTANCE_VERSION = 2  # version of the distance
 STATISTICS_BATCH = 32  # batch size of predictions with batch statistics
@@ -41,7 +41,7 @@ class Task:
 
     @cached_property
     def key(self) -> str:
-        """Digest of kind, version, settings and the keys of the required tasks."""
+        """Digest of kind, version, settings and required tasks."""
         parts = [
             self.kind,
             VERSIONS[self.kind],
@@ -60,11 +60,10 @@ class Task:
 
 
 def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Task]:
-    """Divide an experiment into tasks, in an order in which they can run.
+    """Divide an experiment into tasks, in the order of their dependencies.
 
-    ``data`` contains the digests of the training images, the test images and each foreign set.
-    Methods that are only part
-    of an ensemble are trained too.
+    ``data`` contains the digests of the training images, the test images and
+    each foreign set. Methods that are only part of an ensemble are trained too.
     """
     if experiment.timing is not None:
         return [_timing(experiment)]
@@ -93,11 +92,11 @@ def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Task]:
 
 
 def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
-    """Draw the members of at most ``draws`` different ensembles; the same for the same arguments.
+    """Draw members of at most ``draws`` different ensembles, with a fixed seed.
 
     Example:
-        >>> draw_members(5, 5, 15), len(draw_members(15, 10, 15)), len(draw_members(6, 5, 15))
-        ([(0, 1, 2, 3, 4)], 15, 6)
+        >>> draw_members(5, 5, 15), len(draw_members(6, 5, 15))
+        ([(0, 1, 2, 3, 4)], 6)
     """
     rng, drawn = random.Random(0), dict[tuple[int, ...], None]()
     while len(drawn) < min(draws, math.comb(runs, size)):
@@ -128,7 +127,7 @@ def _training(
 
 
 def _training_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings of the training, with the precision only if it is mixed."""
+    """Return the settings of the training that affect its key."""
     settings = asdict(experiment.training)
     if not experiment.training.mixed_precision:
         del settings["mixed_precision"]
@@ -161,5 +160,4 @@ def _timing(experiment: Experiment) -> Task:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert tuples to lists."""
     return json.loads(json.dumps(settings))

@@ -1,8 +1,8 @@
-"""Predictions of an experiment: computation, storage as arrays, ensembles and numbers.
+"""Predictions of an experiment, their storage, ensembles and measures.
 
-Batch norm uses the statistics of the test batch only on request. The published code of the authors
-does so. Then a
-prediction depends on the other images of the batch.
+Batch norm uses the statistics of the test batch only on request. The published
+code of the authors does so. Then a prediction depends on the other images of
+the batch.
 """
 
 import base64
@@ -33,13 +33,13 @@ GRID = tuple(round(i / 100, 2) for i in range(100))  # rejection rates of record
 
 
 def batch_norms(module: torch.nn.Module) -> list[_BatchNorm]:
-    """Yield all batch norms of a module, ordinary and interval."""
+    """Yield all batch norms of a module."""
     return [part for part in module.modules() if isinstance(part, _BatchNorm)]
 
 
 @contextmanager
 def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
-    """Use the mean and variance of the batch in each batch norm, and keep the running statistics.
+    """Use batch statistics in batch norms, and keep the running statistics.
 
     Call it after ``eval()``.
 
@@ -62,7 +62,7 @@ def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
 
 
 def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Prediction:
-    """Predict with the statistics of each batch; a last batch of one row joins the previous one.
+    """Predict with batch statistics; a single last row joins the batch before.
 
     Raises:
         ValueError: If there are fewer than two rows.
@@ -93,7 +93,7 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
 
 
 def from_arrays(members: Sequence[Arrays], how: Combination = "average") -> Predictions:
-    """Build the prediction of an ensemble from the arrays of its members."""
+    """Build the prediction of an ensemble from its members."""
     average = CredalSet.envelope if how == "envelope" else CredalSet.average
     found: Predictions = {}
     for kind, group, name in dict.fromkeys(
@@ -120,10 +120,10 @@ def measure_all(
     ood: Mapping[str, Any],
     shifts: Sequence[Shift | None],
 ) -> dict[str, Any]:
-    """Compute all numbers of the predictions of test and foreign sets.
+    """Compute all measures of the test and foreign sets.
 
-    Relative increases refer to the first shift of each kind. Foreign sets are compared with the
-    first test set.
+    Relative increases refer to the first shift of each kind. Foreign sets are
+    compared with the first test set.
     """
     bases: dict[str, Any] = {}
     sets: dict[str, Any] = {}
@@ -145,7 +145,7 @@ def measure_all(
 
 
 def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
-    """Compute accuracy, scores, AUARC, accuracy-rejection curves and mean uncertainties."""
+    """Compute accuracy, scores, rejection curves and mean uncertainties."""
     curves = summary.rejection(prediction, labels)
     at = np.minimum(np.round(np.array(GRID) * len(labels)).astype(int), len(labels) - 1)
     return {
@@ -160,7 +160,7 @@ def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
 
 
 def measure_ood(inside: Any, outside: Any) -> dict[str, Any]:
-    """Compute AUROC, AUPRC, base rate and mean uncertainties of a foreign set."""
+    """Compute the OOD detection and mean uncertainties of a foreign set."""
     found = {
         name: _numbers(value._asdict())
         for name, value in summary.detection(inside, outside).items()
@@ -169,7 +169,7 @@ def measure_ood(inside: Any, outside: Any) -> dict[str, Any]:
 
 
 def describe_examples(prediction: CredalSet, images: Dataset) -> list[dict[str, Any]]:
-    """Describe a certain, a middle and an uncertain prediction with their images."""
+    """Describe a certain, a middle and an uncertain prediction."""
     order = prediction.total.argsort(stable=True).tolist()
     least, median = order[0], order[len(order) // 2]
     others = [

@@ -1,4 +1,4 @@
-"""Preparation of images: sampling, storage, division, shifts, normalisation and augmentation."""
+"""Sampling, storage, division, shifts and normalisation of images."""
 
 import hashlib
 from collections.abc import Callable
@@ -54,16 +54,14 @@ class Sources:
 def prepare_all(
     experiment: Experiment, directory: Path, folder: Path, complete: bool = True
 ) -> Sources:
-    """Find all images of an experiment and store copies in ``folder``.
+    """Store copies of all images of an experiment in ``folder``.
 
     Raises:
         FileNotFoundError: If a data set is missing.
-        ValueError: If a data set is damaged, too small, not complete although ``complete`` is set,
-            or does not fit.
+        ValueError: If a data set is damaged, too small, not complete although
+            ``complete`` is set, or does not fit.
     """
-    training = (
-        experiment.images if experiment.conditions else experiment.test
-    )  # no training images without training
+    training = experiment.images if experiment.conditions else experiment.test
     train, test, *ood = (
         prepare(images, directory, folder, complete)
         for images in (training, experiment.test, *experiment.ood)
@@ -78,7 +76,7 @@ def prepare_all(
 
 
 def prepare(images: Images, directory: Path, folder: Path, complete: bool = True) -> Prepared:
-    """Read a set of images, draw from it and store the result."""
+    """Draw from a set of images and store the result."""
     shape = {"size": images.size, "channels": images.channels}
     found = datasets.load(images.name, directory, images.split, complete=complete, **shape)
     if images.classes is not None:
@@ -101,7 +99,7 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
 
 
 def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
-    """Return the images of some classes with new class numbers."""
+    """Return the images of some classes, which are renumbered."""
     chosen = torch.tensor(sorted(classes))
     kept = found.take(torch.isin(found.labels, chosen).nonzero().squeeze(1))
     names = tuple(found.classes[number] for number in chosen.tolist())
@@ -110,7 +108,7 @@ def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Mean and standard deviation of each channel."""
+    """Mean and standard deviation by channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]

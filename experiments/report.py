@@ -1,6 +1,6 @@
 """Report of a directory of results as ``report.md`` and ``report.html``.
 
-Both can be written at any time. They contain the results that are recorded so far.
+They contain the results that are recorded so far.
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ def write_report(directory: str | Path) -> list[Path]:
 
 
 def _markdown(block: Block) -> str:
-    """Return tables and text as Markdown; figures are on the HTML page only."""
+    """Return tables and text as Markdown, without figures."""
     heading, content = block
     title = f"### {heading}\n\n" if heading else ""
     if isinstance(content, list):
@@ -93,7 +93,6 @@ def _parts(block: Block) -> list[Part]:
 
 
 def _blocks(study: Study) -> Iterator[Block]:
-    """Return the blocks of an experiment in the order of the paper."""
     yield "", _setting(study)
     if record := next((entry.record for entry in study.entries if entry.kind == "time"), None):
         yield "Inference time", tables.time_table(record, study.methods)
@@ -148,7 +147,7 @@ def _setting(study: Study) -> str:
 
 
 def _compares(study: Study) -> bool:
-    """Return whether the experiment has the network of the paper and foreign data."""
+    """Return whether the network is that of the paper, with foreign data."""
     paper = EXPERIMENTS.get(study.settings["paper"] or "")
     same = paper is not None and dataclasses.asdict(paper.network) == study.settings["network"]
     return same and bool(study.settings["ood"])
@@ -182,7 +181,7 @@ def _point_blocks(study: Study, condition: str) -> Iterator[Block]:
 def _curves(
     records: Sequence[Record], test_set: str, only_one: bool = False
 ) -> dict[str, AccuracyRejection]:
-    """Compute mean curves by measure; a single distribution has only the first measure."""
+    """Compute mean curves; a single distribution has only the first measure."""
     curves = {}
     for key, short in MEASURES.items():
         found = [
@@ -219,9 +218,9 @@ def _interval_blocks(study: Study, condition: str, sets: set[str]) -> Iterator[B
 
 
 def increase_chart(values: Mapping[str, Mapping[str, MeanStd]]) -> Any:
-    """Draw uncertainties under a shift as bars, with standard deviations as error bars.
+    """Draw uncertainties under a shift as bars, with standard deviations.
 
-    ``values`` has the uncertainty of each model for each shift, where 1 is no change.
+    ``values`` contains the relative uncertainty of each model for each shift.
     """
     drawing = figure(yaxis={"title_text": "uncertainty relative to the base"})
     for number, (model, by_shift) in enumerate(values.items()):
@@ -244,7 +243,7 @@ def increase_chart(values: Mapping[str, Mapping[str, MeanStd]]) -> Any:
 
 
 def _sample_images(study: Study, kind: Any) -> Markup:
-    """Return a test image at each end of the strengths of noise or brightness."""
+    """Return a test image at both ends of each shift."""
     x = torch.tensor(decode_image(study.manifest["sample"]))[None] / 255
     shifts = [
         shift
@@ -259,7 +258,7 @@ def _sample_images(study: Study, kind: Any) -> Markup:
 
 
 def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
-    """Compute the relative increase of each uncertainty for a kind of shift."""
+    """Compute the relative increase of each uncertainty."""
     values: dict[str, Any] = {}
     for name in (name for name in sets_of(records) if name.startswith(kind)):
         for key, short in MEASURES.items():
@@ -271,7 +270,7 @@ def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
 
 
 def _network_blocks(study: Study, condition: str) -> Iterator[Block]:
-    """Return the training curves, the radii of the first CreINN and its predictions."""
+    """Return training curves, and radii and predictions of the first CreINN."""
     where = "" if condition == "points" else f", trained on intervals of {condition}"
     histories = {}
     for method in dict.fromkeys(
@@ -302,7 +301,7 @@ def _network_blocks(study: Study, condition: str) -> Iterator[Block]:
 def mean_history(
     runs: Sequence[Sequence[Mapping[str, float | None]]],
 ) -> list[dict[str, float | None]]:
-    """Compute the mean over runs for each epoch that all runs have finished."""
+    """Compute the mean over runs for each epoch of all runs."""
     rows = []
     for same in zip(*runs, strict=False):
         columns = {name: [row[name] for row in same] for name in same[0]}
@@ -318,7 +317,6 @@ def mean_history(
 def _examples(
     heading: str, examples: Sequence[Mapping[str, Any]], classes: Sequence[str]
 ) -> Iterator[Block]:
-    """Return images with probability intervals and credal sets."""
     bars, drawings = [], []
     for example in examples:
         lower, upper = (

@@ -40,7 +40,7 @@ INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]  # time of one image
 
 
 class Entry(NamedTuple):
-    """A task with its record and the record of its training; ``None`` if not done yet."""
+    """A task with its record and that of its training, if they exist."""
 
     kind: str
     method: str
@@ -62,7 +62,7 @@ class Study:
 
     @property
     def missing(self) -> int:
-        """Number of tasks that are not recorded yet."""
+        """Number of tasks without a record."""
         return sum(entry.record is None for entry in self.entries)
 
     def records(self, method: str, condition: str | None = None) -> list[Record]:
@@ -82,7 +82,7 @@ class Study:
         ]
 
     def label(self, method: str) -> str:
-        """Return the name of a method in tables, with the size of an ensemble."""
+        """Return the name of a method, with the size of an ensemble."""
         sizes = (
             [len(record["members"]) for record in self.records(method)]
             if is_ensemble(method)
@@ -129,7 +129,7 @@ def read_studies(directory: Path) -> list[Study]:
 
 
 def spread(records: Sequence[Record], *path: str) -> MeanStd | None:
-    """Compute mean and standard deviation of the number at ``path``, or ``None``."""
+    """Compute mean and standard deviation at ``path``, or ``None``."""
     found = [value for record in records if (value := lookup(record, *path)) is not None]
     return MeanStd.of(found) if found else None
 
@@ -142,10 +142,10 @@ def lookup(record: Any, *path: str) -> Any:
 
 
 def quality_table(study: Study, ood: str | None = None, beside_paper: bool = True) -> Rows:
-    """Build the table of accuracy, AUARC, scores, and AUROC and AUPRC for a foreign set.
+    """Build the table of quality and of the detection of a foreign set.
 
-    The cells contain mean and standard deviation over runs. With ``beside_paper``, the published
-    values are in columns beside ours.
+    The cells contain mean and standard deviation over runs. With
+    ``beside_paper``, published values are beside ours.
     """
     rows: Rows = [
         {
@@ -171,7 +171,7 @@ def quality_table(study: Study, ood: str | None = None, beside_paper: bool = Tru
 def with_published(
     rows: Sequence[Row], published: Mapping[str, Row], suffix: str = " (paper)"
 ) -> list[dict[str, Cell]]:
-    """Add the published values of a model as columns to the right of our columns.
+    """Add columns with published values beside ours.
 
     Example:
         >>> with_published([{"model": "A", "acc": 0.8}], {"A": {"acc": 0.84}})
@@ -190,7 +190,7 @@ def with_published(
 
 
 def statistics_table(study: Study, ood: str | None) -> Rows:
-    """Build the table with running statistics and with those of the test batch."""
+    """Build the table with running and with batch statistics."""
     shown = ["accuracy %", "AUARC EU", "AUARC TU"] + (
         ["AUROC EU", "AUROC TU", "AUPRC TU"] if ood else []
     )
@@ -214,7 +214,8 @@ def statistics_table(study: Study, ood: str | None) -> Rows:
 def shift_table(study: Study, condition: str) -> Rows:
     """Build the table of interval test sets.
 
-    It contains accuracy, AUARC and the relative increase of each uncertainty over the base set.
+    It contains accuracy, AUARC and the relative increase of each uncertainty
+    over the base set.
     """
     rows: Rows = []
     for method in study.methods:
@@ -269,7 +270,7 @@ def budget_table(study: Study) -> Rows:
 
 
 def curve_table(study: Study, measure: str) -> Rows:
-    """Build the table of a measure of the history after each epoch, as means over the runs."""
+    """Build the table of a measure after each epoch, as means over runs."""
     columns = {}
     for method in study.methods:
         curves = [
@@ -288,7 +289,7 @@ def curve_table(study: Study, measure: str) -> Rows:
 
 
 def time_table(record: Record, methods: Sequence[str]) -> Rows:
-    """Build the table of the time of a call relative to the SNN, with the published factor."""
+    """Build the table of times relative to the SNN, with published factors."""
     times = record["seconds_per_call"]
     rows: Rows = []
     for method in methods:
@@ -307,7 +308,7 @@ def time_table(record: Record, methods: Sequence[str]) -> Rows:
 
 
 def digits(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the number of decimals of columns that do not have three."""
+    """Return the decimals of columns that do not have three."""
     names = dict.fromkeys(name for row in rows for name in row)
     few = {"accuracy": 2, "increase": 2, "training": 1, "prediction": 2}
     return {
@@ -316,7 +317,7 @@ def digits(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def sets_of(records: Sequence[Record]) -> list[str]:
-    """Return the names of the test sets of records in order."""
+    """Return the names of the test sets in order."""
     return list(
         dict.fromkeys(name for record in records for name in record["metrics"]["running"]["sets"])
     )
@@ -325,7 +326,7 @@ def sets_of(records: Sequence[Record]) -> list[str]:
 def qualities(
     records: Sequence[Record], method: str, statistics: str, ood: str | None
 ) -> dict[str, Cell]:
-    """Return means over runs of the measures of a method, by the column of the tables."""
+    """Return the means of the measures of a method by column."""
     at = ("metrics", statistics)
     cells: dict[str, Cell] = {
         "accuracy %": _percent(spread(records, *at, "sets", POINTS, "accuracy"))
@@ -353,5 +354,5 @@ def _percent(value: MeanStd | None) -> MeanStd | None:
 
 
 def _of_members(value: MeanStd | None, members: int) -> MeanStd | None:
-    """Multiply a cost by the number of members; the deviation is omitted."""
+    """Multiply a mean cost by the number of members."""
     return value if value is None or members == 1 else MeanStd(value.mean * members)

@@ -1,8 +1,8 @@
 """Execution of the missing tasks of an experiment in parallel with joblib.
 
-Tasks with a record are skipped, also if the record comes from another machine. An interrupted run
-continues from its
-checkpoints. A lock on each task prevents two workers from doing the same work.
+Tasks with a record are skipped, also if the record comes from another machine.
+An interrupted run continues from its checkpoints. A lock on each task prevents
+two workers from doing the same work.
 """
 
 import dataclasses
@@ -34,28 +34,26 @@ from experiments.store import Store
 from experiments.tasks import RunContext
 
 _COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
-"""Approximate time of a training step relative to the SNN; long trainings start first."""
+"""Approximate relative time of a training step; long trainings start first."""
 
 _ONE_TASK = threading.Lock()  # one run per process, because seeds are global
 
-Result = tuple[
-    tuple[str, ...], str | None
-]  # names of done tasks, or the failed task and the reason
+Result = tuple[tuple[str, ...], str | None]  # done tasks, or failed task and reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How to run an experiment; nothing here changes a result.
+    """Settings of a run that are not part of an experiment.
 
     Attributes:
         jobs: Number of processes on this machine.
-        backend: What joblib runs on: processes of this machine, Dask or Ray.
-        address: Address of a Dask scheduler or a Ray cluster; all of its workers are used. Without
-            an address, local workers are started.
-        threads: Number of torch threads of each worker. The default is an equal share of the cores
-            on this machine, and 1 on a cluster.
+        backend: Backend of joblib: processes of this machine, Dask or Ray.
+        address: Address of a Dask scheduler or a Ray cluster. By default, local
+            workers are started.
+        threads: Number of torch threads of each worker. The default is an equal
+            share of the cores on this machine, and 1 on a cluster.
         device: Torch device; ``"auto"`` is a GPU if there is one.
-        complete: Whether the data sets must be complete copies of the published ones.
+        complete: Whether the data sets must be complete.
         progress: Whether to show a progress bar.
     """
 
@@ -87,15 +85,16 @@ def run_experiment(
     Args:
         experiment: The experiment.
         data: Directory of the data sets.
-        out: Directory of the results. Experiments with the same directory share their trained
-            networks. All workers of a cluster must see it under the same path.
+        out: Directory of the results, with the same path on all workers.
+            Experiments in the same directory share their trained networks.
         config: Settings of the run; the default is :class:`RunConfig`.
 
     Raises:
         ChildProcessError: If workers were lost; completed records are kept.
         FileNotFoundError: If a data set is missing.
         ImportError: If the backend is not installed.
-        ValueError: If a data set is damaged or does not fit, or the configuration is invalid.
+        ValueError: If a data set is damaged or does not fit, or the
+            configuration is invalid.
     """
     config = RunConfig() if config is None else config
     if experiment.timing is not None:
@@ -152,7 +151,7 @@ def _outcome(
 
 
 def _outstanding_runs(plan: Sequence[Task], store: Store) -> list[Task]:
-    """Return the evaluations that are missing or that an ensemble needs, long trainings first."""
+    """Return missing evaluations and those of ensembles, long trainings first."""
     missing = {task.key for task in plan if not store.has("records", task)}
     members = {
         m.key: m
@@ -170,7 +169,7 @@ def _outstanding_runs(plan: Sequence[Task], store: Store) -> list[Task]:
 
 
 def _manifest(context: RunContext, plan: Sequence[Task]) -> dict[str, Any]:
-    """Return the list of tasks of the experiment for the report."""
+    """Return the list of tasks for the report."""
     sources, test = context.sources, context.sources.test.read()
     return {
         "experiment": _settings(context.experiment),
@@ -192,7 +191,7 @@ def _manifest(context: RunContext, plan: Sequence[Task]) -> dict[str, Any]:
 
 
 def _settings(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings by their names in records, where conditions are called arms."""
+    """Return the settings for the records, which call conditions arms."""
     settings = dataclasses.asdict(experiment)
     return {("arms" if name == "conditions" else name): found for name, found in settings.items()}
 
@@ -200,7 +199,7 @@ def _settings(experiment: Experiment) -> dict[str, Any]:
 def _work(
     context: RunContext, todo: Sequence[Task], how: ParallelConfig, shown: bool = False
 ) -> list[Result]:
-    """Run all tasks in this process or with the workers."""
+    """Run all tasks in this process or in workers."""
     if not todo:
         return []
     calls = (joblib.delayed(_attempt)(context, task, os.getpid()) for task in todo)
@@ -223,7 +222,7 @@ def _work(
 
 
 def _attempt(context: RunContext, last: Task, parent: int) -> Result:
-    """Run a task and the trainings that it needs; return the names of done or failed tasks."""
+    """Run a task after its trainings; return the done and failed tasks."""
     if os.getpid() != parent:
         keep_freed_memory()
         if threading.current_thread() is threading.main_thread():

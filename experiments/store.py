@@ -1,8 +1,8 @@
-"""Storage of results: ``NAME.jsonl.gz`` for the records, ``work/`` for other files.
+"""Storage of records in ``NAME.jsonl.gz`` and of other files in ``work/``.
 
-The first line of a file of records is the list of tasks. Each following line is a record. ``work/``
-can be removed when
-the experiment is complete. Files are written under a temporary name first.
+The first line of a file of records is the list of tasks. Each following line is
+a record. ``work/`` can be removed when the experiment is complete. Files are
+written under a temporary name first.
 """
 
 import functools
@@ -54,19 +54,19 @@ class Store:
         )
 
     def read_record(self, task: Task) -> Record | None:
-        """Read the record of a task; ``None`` if the task is not done."""
+        """Read the record of a task, or ``None`` if it is not done."""
         path = self.path("records", task)
         return read_json(path) if path.is_file() else self._packed().get(task.name)
 
     def pack(self, manifest: Record, tasks: Iterable[Task]) -> None:
-        """Write one file with the list of tasks and all existing records."""
+        """Write one file with the list of tasks and all records."""
         records = {
             task.name: record for task in tasks if (record := self.read_record(task)) is not None
         }
         write_packed(self.out / f"{manifest['experiment']['name']}{PACKED}", manifest, records)
 
     def lock(self, task: Task) -> FileLock:
-        """Lock a task for one process at a time; the lock is released when the process ends."""
+        """Lock a task until the context or the process ends."""
         path = self.path("locks", task)
         path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(path)
@@ -80,7 +80,7 @@ class Store:
 
 
 def packed_files(directory: Path) -> list[Path]:
-    """Return the files of records in a directory, one per experiment."""
+    """Return the files of records in a directory."""
     return sorted(directory.glob(f"*{PACKED}"))
 
 
@@ -136,7 +136,7 @@ def write_json(path: Path, record: Record) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read named arrays without executing code from the file."""
+    """Read named arrays without executing code."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 

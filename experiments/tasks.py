@@ -1,9 +1,8 @@
 """Tasks: train a network, evaluate it, combine an ensemble, or measure time.
 
-Each task writes a record. An interrupted training resumes from its last checkpoint. Evaluations
-store all predictions
-for the ensembles. The numbers under ``"batch"`` use batch norm with the statistics of the test
-batch.
+Each task writes a record. An interrupted training resumes from its last
+checkpoint. Evaluations store all predictions for the ensembles. The numbers
+under ``"batch"`` use batch norm with the statistics of the test batch.
 """
 
 import functools
@@ -69,7 +68,7 @@ class RunContext:
         write_json(self.store.path("records", task), {**head, **origin, **results})
 
     def build(self, training: Task) -> Classifier:
-        """Build the untrained network of a task from its seed or from its starting network."""
+        """Build the network of a task from its seed or starting network."""
         experiment, network = self.experiment, self.experiment.network
         options = experiment.options_of(training.method)
         if training.needs:
@@ -96,7 +95,7 @@ class RunContext:
             return build_classifier(METHODS[training.method], architecture, **options)
 
     def trained(self, training: Task) -> tuple[Any, Normalisation]:
-        """Return the trained network of a task and the normalisation of its inputs."""
+        """Return the trained network of a task and its normalisation."""
         model = self.build(training)
         weights, header = read_tensors(self.store.path("weights", training))
         model.load_state_dict(weights)
@@ -160,7 +159,7 @@ def train(context: RunContext, task: Task) -> None:
 
 
 def _config(context: RunContext, task: Task) -> TrainConfig:
-    """Return the configuration of the training of all parameters or of the radii."""
+    """Return the settings for training all parameters or the radii."""
     training, radii_epochs = context.experiment.training, task.settings.get("radii_epochs")
     return TrainConfig(
         epochs=radii_epochs or training.epochs,
@@ -177,7 +176,7 @@ def _config(context: RunContext, task: Task) -> TrainConfig:
 
 
 def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
-    """Return the first kernels of radii as tiles and the share of zeros; ``None`` without radii."""
+    """Return the first kernels of radii and the share of zeros, if any."""
     layers = {
         name: part for name, part in model.named_modules() if isinstance(part, IntervalParameters)
     }
@@ -206,7 +205,7 @@ def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
 
 
 def evaluate(context: RunContext, task: Task) -> None:
-    """Predict all test sets with a trained network and record the quality."""
+    """Predict all test sets and record the quality."""
     model, normalise = context.trained(task.needs[0])
     model.to(choose_device(context.device))
     test = context.sources.test.read()
@@ -241,7 +240,7 @@ def evaluate(context: RunContext, task: Task) -> None:
 
 
 def combine(context: RunContext, task: Task) -> None:
-    """Build an ensemble from stored predictions and record its quality."""
+    """Record the quality of an ensemble of stored predictions."""
     started = time.perf_counter()
     members = [read_arrays(context.store.path("predictions", member)) for member in task.needs]
     found = predictions.from_arrays(members, combination(task.method))
@@ -261,10 +260,10 @@ def _measure(found: predictions.Predictions, labels: torch.Tensor, task: Task) -
 
 
 def measure_time(context: RunContext, task: Task) -> None:
-    """Record the seconds per call of the classifiers (Table "Relative inference time").
+    """Record the time per call for the table of inference times.
 
-    The methods run alternately, so that other work on the machine affects all of them. The networks
-    are not trained.
+    The methods run alternately, so that other work on the machine affects all
+    of them. The networks are not trained.
     """
     experiment, device = context.experiment, choose_device(context.device)
     assert experiment.timing is not None

@@ -329,6 +329,4 @@ def test_unknown_class_raises(folders, capsys):
     for bound in ("lower", "upper"):
         (folders / bound / "dark").rename(folders / bound / "grey")
     assert main(["evaluate", model, *pair(folders)]) != 0
-    assert (
-        "has a folder 'grey', which is none of the classes bright, dark" in capsys.readouterr().err
-    )
+    assert "has a folder 'grey', none of the classes bright, dark" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Calibration at the end of ``creinn train`` with held-out rows."""
+"""Calibration at the end of ``creinn train``."""
 
 from functools import partial
 from typing import Any
@@ -13,11 +13,11 @@ from creinn.data.dataset import Dataset
 from creinn.evaluation import summary
 from creinn.numerics import check_share, pluralize
 
-SIXTH = 1 / 6  # of the rows for calibration; the default for validation
+SIXTH = 1 / 6  # of the rows
 
 
 def calibration_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset]:
-    """Split off a random sixth of the rows for calibration."""
+    """Split off a random sixth for calibration."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))
     count, needed = round(len(order) * SIXTH), dict[str, int]()
     if options.coverage is not None:
@@ -37,7 +37,7 @@ def calibration_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Da
 
 
 def calibrate(model: Any, data: Dataset, options: TrainOptions) -> NoThresholdError | None:
-    """Calibrate the model and print the results; return an error of ``--max-error``."""
+    """Calibrate the model, and return an error of ``--max-error``."""
     prediction, coverage, rate = predict_rows(model, data), options.coverage, options.max_error
     fit = partial(model.calibrate_predictions, prediction, data.labels)
     failure = None

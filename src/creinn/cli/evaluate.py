@@ -1,6 +1,6 @@
 """``creinn evaluate``: evaluate classes, probabilities, sets and uncertainties.
 
-The results are a JSON record. The terminal and the page show it with explanations.
+The results are a JSON record, which the terminal and the page explain.
 """
 
 import json
@@ -45,8 +45,8 @@ from creinn.saving import load
 
 Record = dict[str, Any]
 
-MOST_POINTS = 1001  # of a curve in the JSON file; the area is that of all points
-MOST_CLASSES = 10  # in the table of the terminal
+MOST_POINTS = 1001  # of a curve in the JSON file
+MOST_CLASSES = 10  # in the terminal
 NUMBERS = {
     "accuracy": "accuracy",
     "log_loss": "log loss",
@@ -61,9 +61,9 @@ _html, _text = partial(html_table, digits=4), partial(text_table, digits=4)
 
 
 def evaluate(options: EvaluateOptions, command: str) -> int:
-    """Evaluate a model, and print and write the results."""
+    """Run ``creinn evaluate``."""
     if options.report is not None:
-        plotly()  # raises an error if it is not installed
+        plotly()  # check that it is installed
     check_outputs("evaluate", options, options.report)
     for _, ood in options.ood_sets:
         check_paths(ood, "ood-")
@@ -93,7 +93,7 @@ def evaluate(options: EvaluateOptions, command: str) -> int:
 def evaluation_record(
     inside: Predicted, outside: Sequence[tuple[str, Predicted]], classes: Sequence[str], rule: str
 ) -> Record:
-    """Return all measures of the predictions; ``outside`` has the OOD data by group."""
+    """Return all measures; ``outside`` contains the OOD data by group."""
     prediction, labels = inside.prediction, as_numpy(inside.labels)
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
@@ -129,7 +129,7 @@ def evaluation_record(
 
 
 def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Record:
-    """Return the measures of OOD detection, and their means in each group."""
+    """Return the measures of OOD detection, and their means by group."""
     sets: list[Record] = []
     for group, data in outside:
         found = summary.detection(prediction, data.prediction)
@@ -146,7 +146,7 @@ def ood_record(prediction: Any, outside: Sequence[tuple[str, Predicted]]) -> Rec
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
-    """Return the coverage of the conformal sets."""
+    """Return the coverage of conformal sets."""
     conformal: Any = prediction.conformal
     found = summary.coverage(prediction, labels)
     curve = []
@@ -169,7 +169,7 @@ def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str])
 
 
 def terminal_text(record: Record) -> str:
-    """Return the record as lines of text."""
+    """Return the record as text."""
     text = texts("evaluation.txt", record=record)
     rows = _number_rows(record, text)
     numbers = [f"{row['measure']} {row['value']:.4f}: {row['meaning']}" for row in rows]
@@ -189,7 +189,6 @@ def terminal_text(record: Record) -> str:
 
 
 def _was_trained_on(options: ModelOptions) -> bool:
-    """Return whether the data are among the training data."""
     file = options.model / OPTIONS
     used = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     paths = [Path(used[name]) for name in ("data", "lower", "upper") if used.get(name)]
@@ -199,7 +198,7 @@ def _was_trained_on(options: ModelOptions) -> bool:
 def _predict_all(
     model: Any, options: ModelOptions, classes: Sequence[str] | None = None
 ) -> Predicted:
-    """Predict all rows in parts, which are not kept in memory."""
+    """Predict all rows; parts are not kept in memory."""
     found = [(one, data.labels) for data, one in predict_parts(model, options, classes)]
     if not found:
         raise ValueError(f"{options.source} has no rows.")
@@ -211,7 +210,6 @@ def _predict_all(
 
 
 def _share(values: Any) -> Record | None:
-    """Return the share of true values with its 95 % interval."""
     if not len(values):
         return None
     share = binomial_share(values)
@@ -219,7 +217,7 @@ def _share(values: Any) -> Record | None:
 
 
 def _lists(arrays: Any) -> Record:
-    """Return named arrays as lists, with ``None`` for NaN."""
+    """Convert arrays to lists."""
     lists: Record = {}
     for name, values in arrays._asdict().items():
         lists[name] = [None if np.isnan(value) else value for value in values.tolist()]
@@ -233,7 +231,6 @@ def _write_page(
     groups: Sequence[tuple[Predicted, bool | None]],
     rule: str,
 ) -> None:
-    """Write the HTML page."""
     text = texts("evaluation.txt", record=record)
     bins = Reliability(*(np.array(v, dtype=float) for v in record["reliability"].values()))
     by_measure, rejection = {}, {}
@@ -294,7 +291,7 @@ def _uncertainty_rows(record: Record) -> list[Record]:
 
 
 def _ood_rows(record: Record) -> list[Record]:
-    """Return rows by EU and TU for each set and the mean of each group."""
+    """Return rows of the sets and of the means."""
     sets, means = record["ood"]["sets"], record["ood"]["means"]
     found = [("", one["data"], one) for one in sets if not one["group"]]
     for group, mean in means.items():
@@ -309,13 +306,11 @@ def _ood_rows(record: Record) -> list[Record]:
 
 
 def _coverage_rows(conformal: Record) -> list[Record]:
-    """Return one row for each nominal coverage."""
     curve = conformal["curve"]
     return [{"nominal": c["nominal"], **_bounds(c), "set size": c["mean_size"]} for c in curve]
 
 
 def _coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
-    """Return a plot and the tables of the coverage."""
     if "conformal" not in record:
         return []
     conformal = record["conformal"]
@@ -333,7 +328,6 @@ def _bounds(share: Record) -> Record:
 
 
 def _class_rows(record: Record) -> list[Record]:
-    """Return the recall and the most frequent error of each class."""
     names, rows = record["classes"], []
     for index, (name, counts) in enumerate(zip(names, record["confusion"], strict=True)):
         wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)

@@ -1,7 +1,7 @@
 """The samples of the explorer in ``creinn evaluate --report``.
 
-The chosen rows are read again as text or pixels. If the model supports intervals, they are also
-predicted with other widths: increasing ones for points, and multiples of measured widths.
+The chosen rows are read again. If the model supports intervals, they are also
+predicted with other widths, which are multiples of the measured widths, if any.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ from creinn.interval import Interval, cat
 from creinn.report.explorer import Samples, choose_samples
 from creinn.report.tables import NO_VALUE
 
-MOST_COLUMNS = 60  # of a table that are shown
-DEVIATIONS = (0.0, 0.1, 0.2, 0.5, 1.0)  # widths in standard deviations of the training table
-BRIGHTNESS = (0.0, 0.02, 0.05, 0.1, 0.2)  # widths of pixels, from 0 to 1
-FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0)  # of the measured widths
+MOST_COLUMNS = 60  # of a table
+DEVIATIONS = (0.0, 0.1, 0.2, 0.5, 1.0)  # widths in standard deviations
+BRIGHTNESS = (0.0, 0.02, 0.05, 0.1, 0.2)  # widths of pixels in [0, 1]
+FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0)  # of measured widths
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,15 @@ class Predicted:
     """Data with their predictions."""
 
     name: str
-    parts: Iterable[Part]  # to read the chosen rows again
+    parts: Iterable[Part]
     prediction: Any  # of all rows
     labels: Tensor | None = None
 
 
 class _Rows(NamedTuple):
-    """Inputs of the network and their texts."""
-
     x: Any
     names: list[str]
-    is_complete: Tensor  # whether all cells that the model uses are present
+    is_complete: Tensor  # no missing cells
     columns: list[str]
     cells: list[list[str]]
     missing: Missing | None  # of a table
@@ -56,8 +54,8 @@ def explorer_samples(
 ) -> Iterator[Samples]:
     """Yield at most ``most`` samples of the data, in one or two groups.
 
-    Samples with missing values are separate, because they have no widths. ``outside`` is whether
-    the data are out of distribution, or ``None`` if unknown.
+    Samples with missing values are separate, because they have no widths. See
+    :class:`creinn.report.Samples` for ``outside``.
     """
     chosen = choose_samples(data.prediction.total, most)
     rows = _read(model, data.parts, chosen)
@@ -83,7 +81,7 @@ def explorer_samples(
 
 
 def _read(model: Any, parts: Iterable[Part], chosen: Any) -> _Rows:
-    """Read the chosen rows, which must be sorted."""
+    """Read the chosen rows, in order."""
     x: list[Any] = []
     names, cells, columns = list[str](), list[list[str]](), list[str]()
     is_complete, missing, before = list[bool](), None, 0
@@ -111,7 +109,6 @@ def _read(model: Any, parts: Iterable[Part], chosen: Any) -> _Rows:
 
 
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
-    """Return the cells as text, or as ranges of two tables."""
     frames = [table.frame[columns].astype(object) for table in (tables[0], tables[-1])]
     first, last = (frame.where(frame.notna(), NO_VALUE).to_numpy().tolist() for frame in frames)
     pairs = [zip(*rows, strict=True) for rows in zip(first, last, strict=True)]
@@ -119,13 +116,12 @@ def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
 
 
 def _pixels(x: Any, preprocessing: dict[str, Any]) -> Any:
-    """Return the inputs, or the centers of intervals, as images in [0, 1]."""
     mean, std = (np.array(preprocessing[name])[:, None, None] for name in ("mean", "std"))
     return (as_numpy(x.center if isinstance(x, Interval) else x) * std + mean).clip(0, 1)
 
 
 def _widths(model: Any, rows: _Rows, at: Tensor, own: Any) -> dict[str, Any]:
-    """Return the predictions by width, including ``own``."""
+    """Return the predictions by width."""
     x, preprocessing = rows.x[at], model.preprocessing
     is_measured = isinstance(x, Interval)
     if rows.missing is not None:

@@ -1,4 +1,4 @@
-"""``creinn export``: export a trained model to ONNX or ``torch.export``."""
+"""``creinn export``: export a model to ONNX or ``torch.export``."""
 
 import torch
 
@@ -13,15 +13,15 @@ from creinn.saving import load
 
 
 def export_model(options: ExportOptions) -> int:
-    """Export a model and return the exit code."""
+    """Run ``creinn export``."""
     path = options.out or options.model / f"model.{options.format or 'onnx'}"
     if options.format is not None and path.suffix != f".{options.format}":
-        raise ValueError(f"--format is {options.format}, but --out is {path}. Remove one of them.")
+        raise ValueError(f"--format is {options.format}, but --out is {path}. Omit one.")
     if path.exists() and not options.force:
-        raise ValueError(f"{path} exists. Choose another file, or replace it with --force.")
+        raise ValueError(f"{path} exists. Replace it with --force.")
     model = load(options.model)
     if not isinstance(model, CreINN | Ensemble):
-        raise ValueError(f"{options.model} is a {type(model).__name__}, which cannot be exported.")
+        raise ValueError(f"{options.model}: cannot export {type(model).__name__}.")
     if options.intervals and not takes_intervals(model):
         raise ValueError("--intervals requires a model of --method creinn.")
     known = model.preprocessing

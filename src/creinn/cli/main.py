@@ -1,7 +1,7 @@
-"""``creinn COMMAND ...``: parse the options, run a command and print errors as one line.
+"""``creinn COMMAND ...``: parse the options, and run the command.
 
-The exit code is 0 for success, 1 for an error in the data, files or settings, 2 for an error in the
-command line, and 130 after Ctrl-C.
+The exit code is 0 for success, 1 for an error in the data, files or settings, 2
+for an error in the command line, and 130 after Ctrl-C.
 """
 
 import inspect
@@ -29,13 +29,13 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def run_command(name: str, found: Any, line: str) -> int:
-    """Run a command and return the exit code."""
-    match name:  # the modules of the commands import torch
+    """Run one command."""
+    match name:  # the commands import torch
         case "demo":
             from creinn.demo import DemoConfig, run_and_report
             from creinn.files import write_bytes
 
-            # an invalid directory raises before the training
+            # check the directory before the training
             write_bytes(found.out / "demo.yaml", options_yaml("demo", found).encode())
             settings = {name: value for name, value in vars(found).items() if name != "out"}
             return run_and_report(DemoConfig(**settings), found.out, line)
@@ -58,7 +58,7 @@ def run_command(name: str, found: Any, line: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -71,16 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OK
     try:
         if command not in COMMANDS:
-            raise UsageError(f"{command!r} is not a command; commands are {', '.join(COMMANDS)}.")
+            raise UsageError(f"{command!r} is not one of the commands {', '.join(COMMANDS)}.")
         program = f"creinn {command}"
         keep_freed_memory()
-        if "WORLD_SIZE" in os.environ:  # read when torch is imported
+        if "WORLD_SIZE" in os.environ:  # torch reads it on import
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         found: Any = parse_options(COMMANDS[command], program, arguments[1:])
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning  # type: ignore[assignment]
             return run_command(command, found, shlex.join(["creinn", *arguments]))
-    except SystemExit as exit_:  # --help of a command
+    except SystemExit as exit_:  # --help
         return int(exit_.code or 0)
     except (UsageError, ValueError, OSError, ImportError, FloatingPointError) as error:
         if debug:
@@ -105,7 +105,7 @@ def _print_overview() -> None:
 def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """Print a warning, with its place unless it is of creinn."""
+    """Print a warning, and its place if it is of another package."""
     is_ours = category.__module__.startswith("creinn") or category is UserWarning
     place = "note" if is_ours else f"{filename}:{lineno}: {category.__name__}"
     print(f"{place}: {message}", file=sys.stderr)

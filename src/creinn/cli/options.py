@@ -1,4 +1,4 @@
-"""Options of all commands. The module does not load torch, so that ``--help`` is fast."""
+"""Options of all commands; without torch, so that ``--help`` is fast."""
 
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
@@ -19,45 +19,43 @@ Network = Literal[
 MODEL_FILES = ("config.json", "model.safetensors", "train.yaml")
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
 images. Labelled images are in one folder per class."""
-MARKS = """Marks of missing values, separated by commas. Empty cells are always missing.
-auto means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or the marks of the training."""
+MARKS = """Marks of missing values, separated by commas; empty cells are always missing. auto is
+the marks of the training, by default NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
-training data. creinn: an interval network, also for interval data. snn: an ordinary network.
-The others are baselines."""
-NETWORK = """Network for images; default resnet8. efficientnet-lite0 is pretrained on ImageNet,
-and only its last layer is trained. It is best for few photographs of any size."""
-FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from.
-creinn-d needs one pass over the training data; creinn trains an interval for each weight."""
+training data. creinn: an interval network, also for intervals. The others are baselines."""
+NETWORK = """Network for images; default resnet8. efficientnet-lite0 is pretrained on ImageNet and
+trains only its last layer, which is best for few photographs of any size."""
+FROM = """Trained model (creinn-d, creinn, snn or deep-ensemble) to start from. creinn-d needs one
+pass over the data; creinn trains an interval for each weight."""
 DISTANCE = """Whether the credal sets grow with the distance from the training data; default true
-for creinn-d only. A number is the scale, which is otherwise chosen in the training."""
-COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the
-true class with this probability, such as 0.95. This holds for similar data only."""
-MAX_ERROR = """Calibrate the acceptance with a sixth of the rows, so that the error rate among
-accepted rows is at most this rate, such as 0.05. This holds for similar data only."""
-VOTES = """Columns with the votes for each class, or probabilities, instead of --target. The
-columns are the classes."""
+for creinn-d only. A number is the scale, which is fitted otherwise."""
+COVERAGE = """Calibrate sets of classes that contain the true class with this probability, such as
+0.95, with a sixth of the rows. This holds for similar data only."""
+MAX_ERROR = """Calibrate an acceptance with at most this error rate among accepted rows, such as
+0.05, with a sixth of the rows. This holds for similar data only."""
+VOTES = """Columns with the votes for each class, or probabilities, instead of --target."""
 MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
 or sound (the intervals contain the output of every network in the weight intervals)."""
 VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the
 scale of the distance; default a sixth, or 0 with --from or for few rows."""
 TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from
 it is radii for creinn and nothing for creinn-d."""
-PATIENCE = """Epochs without a lower validation loss after which the training stops and the best
-weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
+PATIENCE = """Epochs without a lower validation loss before the training stops with the best
+weights; default 10 with held-out rows. 0 trains for all epochs."""
 RATE = """Initial learning rate of Adam; default 0.001, for ordinary networks on tables 0.002 to
-0.004."""
+0.004, and with --finetune 0.0001."""
 BATCH = "Rows per step; default 64, for ordinary networks on tables 64 to 256."
-UNLABELLED = "Drop rows without a class. Otherwise they are an error."
+UNLABELLED = "Drop rows without a class, which are an error otherwise."
 DEVICE = "Device: cpu, cuda, cuda:1, mps or auto."
-OOD = """Out-of-distribution table or folder; can be repeated. NAME=PATH puts the data into a
-group, such as near=other.csv; the report has the mean of each group."""
+OOD = """Out-of-distribution table or folder; can be repeated. NAME=PATH adds it to a group, such
+as near=other.csv. The report has the mean of each group."""
 PREDICTIONS = """File for the predictions, Parquet if it ends in .parquet, otherwise CSV (required).
-All options are in a file of the same name with the suffix .yaml."""
+All options are in the same file with suffix .yaml."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Paths of the data or of its bounds, and how to read them."""
+    """Paths of the data and how to read them."""
 
     data: Path | None = option(None, "data", DATA, positional=True)
     lower: Path | None = option(None, "data", "Table or folder of lower bounds.")
@@ -74,18 +72,18 @@ class DataOptions:
 
     @property
     def paths(self) -> list[Path]:
-        """The given paths."""
+        """Paths of the data."""
         return [path for path in (self.data, self.lower, self.upper) if path is not None]
 
     @property
     def source(self) -> str:
-        """Name of the data in messages."""
+        """Name of the data."""
         return " and ".join(map(str, self.paths))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(DataOptions):
-    """Train a classifier on a table, two tables of bounds, or images in class folders."""
+    """Train a classifier on a table, two tables of bounds, or images."""
 
     target: str | None = option(None, "data", "Column of the classes of a table.")
     target_columns: tuple[str, ...] = option((), "data", VOTES)
@@ -94,7 +92,9 @@ class TrainOptions(DataOptions):
     dayfirst: bool | None = setting(None, "Whether 03/04/2021 is in April.")
     drop_unlabelled: bool = setting(False, UNLABELLED)
     max_categories: int = setting(100, "Most categories of a column.")
-    max_classes: int | None = setting(None, "Most classes; default 1000.")
+    max_classes: int | None = setting(
+        None, "Most classes; default 1000, or 50 for numbers with few rows."
+    )
     channels: int = setting(3, "3 for color images, 1 for gray images.")
     augment: bool = setting(False, "Whether to shift and mirror images.")
     method: MethodName = option("creinn-d", "method", METHOD)
@@ -136,7 +136,7 @@ class TrainOptions(DataOptions):
     patience: int | None = setting(None, PATIENCE)
     checkpoints: Path | None = setting(None, "Directory of checkpoints to resume from.")
     progress: bool = setting(True, "Whether to show the progress.")
-    out: Path = option(help="Directory of the model, with all options in train.yaml (required).")
+    out: Path = option(help="Directory of the model and train.yaml, its options (required).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class SavedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(DataOptions, SavedModel):
-    """Options of commands that predict with a trained model."""
+    """Options of commands with predictions."""
 
     rule: Literal["maximality", "e-admissibility"] = option(
         "maximality", "method", "Decision rule for the set of classes."
@@ -168,10 +168,11 @@ class ModelOptions(DataOptions, SavedModel):
 class PredictOptions(ModelOptions):
     """Predict a table, two tables of bounds, or images with a trained model.
 
-    The result has one row per input: label, probability with lower and upper bound of each class,
-    aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of possible classes.
-    Training with --coverage adds the column conformal_set, and --max-error the column accepted.
-    Baselines have no bounds or sets.
+    The result has one row per input: label, probability of each class, and
+    aleatoric, epistemic and total uncertainty (AU, EU, TU). Credal methods
+    (creinn-d, creinn, effcre and crerl) add lower and upper bounds, and the set
+    of possible classes. Training with --coverage adds the column conformal_set,
+    and --max-error the column accepted.
     """
 
     keep: tuple[str, ...] = option((), help="Columns to copy to the result, separated by commas.")
@@ -180,7 +181,7 @@ class PredictOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ModelOptions):
-    """Evaluate accuracy, probabilities, sets and uncertainty of a model on labelled data."""
+    """Evaluate accuracy, probabilities, sets and uncertainty of a model."""
 
     ood: tuple[str, ...] = option((), "data", OOD, repeated=True)
     ood_lower: Path | None = option(None, "data", "Lower bounds of out-of-distribution data.")
@@ -191,7 +192,7 @@ class EvaluateOptions(ModelOptions):
 
     @property
     def ood_sets(self) -> list[tuple[str, "EvaluateOptions"]]:
-        """Group (or an empty text) and options of each set of OOD data."""
+        """Groups and options of the OOD data."""
         sets = []
         for text in self.ood:
             group, is_named, path = text.partition("=")
@@ -211,11 +212,11 @@ class EvaluateOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(SavedModel):
-    """Export a trained CreINN as one graph that runs without creinn.
+    """Export a trained CreINN or an ensemble as one graph.
 
-    The outputs are the bounds, label, uncertainties and set of classes. ONNX requires
-    pip install "creinn[onnx]"; .pt2 is a program of torch.export. The metadata of the file contains
-    the names of the classes and the preparation of the inputs.
+    The outputs are the bounds, label, uncertainties and set of classes. ONNX
+    requires pip install "creinn[onnx]"; .pt2 is a program of torch.export. The
+    metadata contain the names of the classes and the preprocessing.
     """
 
     intervals: bool = option(False, "data", "Use bounds as inputs (interval networks only).")

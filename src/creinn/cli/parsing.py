@@ -1,7 +1,7 @@
 """Parsing of the options of a command, which are the fields of a dataclass.
 
-Less important fields are settings: they are given by ``--set NAME=VALUE`` or in the YAML file of
-``--config``. The field ``from_`` is ``from`` on the command line.
+Settings are given by ``--set NAME=VALUE`` or in the YAML file of ``--config``.
+The field ``from_`` is ``from`` on the command line.
 """
 
 import argparse
@@ -23,7 +23,7 @@ GROUPS = ("data", "method", "training", "output")
 
 
 class UsageError(Exception):
-    """Error in the command line or in a file with options."""
+    """Error in the command line."""
 
 
 def option(default: Any = MISSING, group: str = "output", help: str = "", **kind: bool) -> Any:
@@ -37,10 +37,11 @@ def setting(default: Any, help: str) -> Any:
 
 
 def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
-    """Parse the options of the command line, which override those of the file of ``--config``.
+    """Parse the options, which override the file of ``--config``.
 
     Raises:
-        UsageError: If an option is unknown, missing or of the wrong type, or the file is invalid.
+        UsageError: If an option is unknown, missing or of the wrong type, or if
+            the file is invalid.
     """
     file = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     file.add_argument("--config", nargs=1, default=[])
@@ -61,7 +62,7 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
 
 
 def options_yaml(command: str, options: Any) -> str:
-    """Return all options as text for a file of ``--config``."""
+    """Return the options as text of a file."""
     values = {_key(entry): getattr(options, entry.name) for entry in fields(options)}
     plain = json.loads(json.dumps(values, default=str))  # convert paths and tuples
     style: dict[str, Any] = {"default_flow_style": None, "allow_unicode": True, "width": 2**16}
@@ -70,25 +71,25 @@ def options_yaml(command: str, options: Any) -> str:
 
 
 def check_outputs(command: str, options: Any, report: Path | None = None) -> None:
-    """Raise an error if an output would replace an input, the model or other files.
+    """Raise an error if an output would replace another file.
 
-    The options are written beside ``options.out``. Files of an earlier run of the command are
-    replaced, and with ``--force`` all files except inputs.
+    The options are written beside ``options.out``. Files of an earlier run of
+    the command are replaced, and with ``--force`` all files except inputs.
     """
     record = options.out.with_suffix(".yaml")
     outputs = [options.out] if report is None else [options.out, report]
     if record in outputs:
-        raise ValueError(f"The options are written to {record}. Choose another name.")
+        raise ValueError(f"{record} contains the options. Use another name.")
     text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     is_ours = f"; again: creinn {command} " in text.partition("\n")[0]
     for path in filter(Path.exists, [*outputs, record]):
         if path.is_dir():
             raise ValueError(f"{path} is a directory. Give a file.")
         if any(source.exists() and source.samefile(path) for source in options.inputs):
-            raise ValueError(f"{path} is an input of this command. Choose another file.")
+            raise ValueError(f"{path} is an input. Use another file.")
         if not options.force and not (is_ours and (path == record or f": {path}\n" in text)):
             found = f"{path} exists and was not written by creinn {command}"
-            raise ValueError(f"{found}. Choose another file, or replace it with --force.")
+            raise ValueError(f"{found}. Use another file or --force.")
         print(f"note: {path} exists and will be replaced")
 
 
@@ -103,7 +104,6 @@ class _Setting(argparse.Action):
 
 
 def _parser(kind: type, program: str) -> ArgumentParser:
-    """Return the parser, with the settings at the end of the help."""
     parser = ArgumentParser(
         prog=program,
         description=inspect.getdoc(kind),
@@ -124,21 +124,20 @@ def _parser(kind: type, program: str) -> ArgumentParser:
             settings += [f"  {_key(entry)}", textwrap.indent(textwrap.fill(text, 76), "      ")]
             continue
         if "positional" in kinds:
-            what |= {"nargs": "?", "default": argparse.SUPPRESS}  # keep the value of the file
+            what |= {"nargs": "?", "default": argparse.SUPPRESS}  # the file can give it
         elif "repeated" in kinds:
             what = {"type": _texts, "action": "extend"}
         elif isinstance(entry.default, bool):
             what = {"action": ActionYesNo(no_prefix="no-"), "default": None}
         groups[kinds["group"]].add_argument(_flag(entry), help=text.replace("%", "%%"), **what)
     if settings:
-        text = "Setting from the list below; can be repeated."
+        text = "Setting of the list below; can be repeated."
         groups["output"].add_argument("--set", action=_Setting, metavar="NAME=VALUE", help=text)
         parser.epilog = "\n".join(["settings, for --set or the file of --config:", *settings])
     return parser
 
 
 def _help(entry: Field[Any]) -> str:
-    """Return the help of an option with its default."""
     text, default = " ".join(entry.metadata["help"].split()), entry.default
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
@@ -147,7 +146,7 @@ def _help(entry: Field[Any]) -> str:
 
 
 def _type(hint: Any) -> Any:
-    """Return the type of a field without ``None``; tuples are separated by commas."""
+    """Return the type of a field without ``None``."""
     if get_origin(hint) is tuple:
         return _comma_separated(get_args(hint)[0])
     kinds = tuple(kind for kind in get_args(hint) if kind is not NoneType)
@@ -155,7 +154,7 @@ def _type(hint: Any) -> Any:
 
 
 def _comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that converts ``a,b`` or a list of a YAML file."""
+    """Return a parser of ``a,b`` or a list."""
 
     def items(value: Any) -> tuple[Any, ...]:
         parts = value.split(",") if isinstance(value, str) else map(str, value)
@@ -165,7 +164,6 @@ def _comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _texts(value: Any) -> list[str]:
-    """Convert a text, or a list of a YAML file."""
     return [value] if isinstance(value, str) else list(map(str, value))
 
 

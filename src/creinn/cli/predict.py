@@ -1,4 +1,4 @@
-"""``creinn predict``: write the label, bounds and uncertainties of each input."""
+"""``creinn predict``: write a table of predictions."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -19,11 +19,11 @@ from creinn.files import new_file, write_bytes
 from creinn.numerics import pluralize
 from creinn.saving import load
 
-SEPARATOR = "|"  # of the names in a set of classes
+SEPARATOR = "|"  # in sets of classes
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict the data and write the table in parts."""
+    """Run ``creinn predict``."""
     check_outputs("predict", options)
     model = load(options.model, choose_device(options.device))
     count = 0
@@ -45,11 +45,11 @@ def prediction_table(
     names: dict[str, Sequence[Any]],
     rule: str = "maximality",
 ) -> pd.DataFrame:
-    """Return the predictions as columns after ``names``, which identify the rows.
+    """Return the predictions as columns after those of ``names``.
 
-    The columns are ``label``; ``probability_c`` (of credal sets the intersection probability),
-    ``lower_c`` and ``upper_c`` for each class ``c``; ``AU``, ``EU``, ``TU``; ``set``; and, if the
-    model is calibrated, ``conformal_set`` and ``accepted``. Only credal sets have bounds and sets.
+    The columns are ``label``, ``probability_c`` of each class ``c``, ``AU``,
+    ``EU`` and ``TU``. Credal sets also have ``lower_c``, ``upper_c`` and
+    ``set``, and calibrated models have ``conformal_set`` or ``accepted``.
     """
     class_names = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": class_names[prediction.label.numpy()]}
@@ -69,12 +69,12 @@ def prediction_table(
     if (accepted := summary.accepted(prediction)) is not None:
         columns["accepted"] = accepted
     if both := names.keys() & columns:
-        raise ValueError(f"--keep {', '.join(both)}: the predictions have a column of that name.")
+        raise ValueError(f"--keep {', '.join(both)}: the result has this column.")
     return pd.DataFrame({**names, **columns})
 
 
 class ParquetWriter:
-    """Writer of chunks; the first one determines the types of the columns."""
+    """Writer of chunks with the types of the first chunk."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._pa, self._pq = load_pyarrow()
@@ -82,17 +82,17 @@ class ParquetWriter:
         self._writer: Any = None
 
     def write(self, frame: pd.DataFrame) -> None:
-        """Append the rows of a frame."""
+        """Append rows."""
         pa = self._pa
         rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
         if self._writer is None:
-            texts = {pa.null(), pa.large_string()}  # of empty columns, and of pandas
+            texts = {pa.null(), pa.large_string()}
             fields = [f.with_type(pa.string()) if f.type in texts else f for f in rows.schema]
             self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
         self._writer.write_table(rows.cast(self._writer.schema))
 
     def close(self) -> None:
-        """Write the end of the file."""
+        """Complete the file."""
         if self._writer is not None:
             self._writer.close()
 

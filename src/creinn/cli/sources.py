@@ -1,6 +1,6 @@
-"""The data of the user: a table, two tables of bounds, or images.
+"""Tables, bounds or images of the user.
 
-The preprocessing is fitted on the training data and stored in the saved model.
+The preprocessing of the training data is stored in the model.
 """
 
 import sys
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from creinn.cli.options import DataOptions, ModelOptions, TrainOptions
 
 OPTIONS = "train.yaml"
-"""The file in the directory of a model with the training options."""
+"""File of the training options in the directory of a model."""
 Classes = Sequence[str] | None
-IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
-MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part of a table in memory
+IMAGES, TABLE_ROWS = 256, 4096  # default batch sizes
+MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part
 
 
 def check_paths(options: "DataOptions", prefix: str = "") -> None:
-    """Raise an error if a path does not exist, or the number of paths is wrong."""
+    """Raise an error if the paths are not valid."""
     pair = f"--{prefix}lower and --{prefix}upper"
     if (options.lower is None) != (options.upper is None):
-        raise ValueError(f"{pair} must be given together, but one is missing.")
+        raise ValueError(f"{pair} must be given together.")
     if (options.data is None) == (options.lower is None):
         found = "neither" if options.data is None else "both"
         raise ValueError(f"Give a table or folder, or {pair}; found {found}.")
@@ -53,16 +53,16 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the data, which can be empty or have no labels."""
+    """A part of the data, which can be empty."""
 
     inputs: Any
     labels: Tensor | None
     ids: dict[str, Sequence[Any]]  # columns that identify the rows
-    notes: Sequence[str]  # for all parts so far
-    share: float  # the fraction of the data that has been read
+    notes: Sequence[str]  # on parts so far
+    share: float  # fraction of the data that is read
     unreadable: Sequence[str] = ()
     missing: Missing | None = None
-    tables: Tables = ()  # the original rows
+    tables: Tables = ()
     distributions: Tensor | None = None
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Part:
 
 
 def print_notes(data: Dataset | Part) -> None:
-    """Print the notes, and print the unreadable files to stderr."""
+    """Print the notes, and the unreadable files to stderr."""
     for note in data.notes:
         print(f"note: {note}")
     for message in data.unreadable:
@@ -78,14 +78,14 @@ def print_notes(data: Dataset | Part) -> None:
 
 
 def predict_rows(model: Any, data: Dataset | Part, batch_size: int | None = None) -> Any:
-    """Return the predictions of a model, on the CPU."""
+    """Return the predictions on the CPU."""
     if data.missing is None:
         return model.predict(data.inputs, batch_size or IMAGES).to("cpu")
     return data.missing.predict(model, data.inputs, batch_size or TABLE_ROWS).to("cpu")
 
 
 def learn_data(options: "TrainOptions", preprocessing: dict[str, Any] | None = None) -> Dataset:
-    """Read the training data, and fit the preprocessing, unless that of images is given."""
+    """Read the training data and fit the preprocessing."""
     if is_tree(options.paths[0]):
         given = preprocessing or {"size": options.size, "channels": options.channels}
         classes = check_classes(options)
@@ -98,7 +98,7 @@ def learn_data(options: "TrainOptions", preprocessing: dict[str, Any] | None = N
 
 
 def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]) -> Dataset:
-    """Read all labelled data with the preprocessing of the training data."""
+    """Read all labelled data."""
     if _check_kind(options, preprocessing) == "images":
         parts = _read_images(options, preprocessing, classes)
         return _on_demand(options, classes, parts, preprocessing)
@@ -119,7 +119,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
 def stream_data(
     options: "DataOptions", preprocessing: Any, classes: Classes = None
 ) -> Iterator[Part]:
-    """Read the data in parts, with the labels if ``classes`` is given."""
+    """Read the data in parts, with labels if ``classes`` is given."""
     if _check_kind(options, preprocessing) == "table":
         yield from _read_tables(options, preprocessing, classes)
         return
@@ -132,22 +132,22 @@ def _check_kind(options: "DataOptions", preprocessing: Any) -> str:
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
         model = getattr(options, "model", "The model")
-        raise ValueError(f"{model} was not saved by creinn train. Use it with creinn.load.")
+        raise ValueError(f"{model} was not saved by creinn train. Use creinn.load.")
     if is_tree(options.paths[0]) != (kind == "images"):
         found = "a table" if kind == "images" else "images"
-        raise ValueError(f"{options.source}: found {found}, but the model requires {kind}.")
+        raise ValueError(f"{options.source}: the model requires {kind}, got {found}.")
     return kind
 
 
 def predict_parts(
     model: Any, options: "ModelOptions", classes: Classes = None
 ) -> Iterator[tuple[Part, Any]]:
-    """Yield the parts of the data with the predictions, and then print the notes."""
+    """Yield the parts with the predictions, and print the notes."""
     check_paths(options)
     parts = stream_data(options, model.preprocessing, classes)
     data = None
     with torch.random.fork_rng():
-        torch.manual_seed(0)  # so that sampling is reproducible
+        torch.manual_seed(0)
         for data in show_progress(parts, options.progress):
             if isinstance(data.inputs, Interval) and not takes_intervals(model):
                 raise ValueError("The model does not support intervals. Use --method creinn.")
@@ -158,7 +158,7 @@ def predict_parts(
 
 
 def show_progress(parts: Iterator[Part], shown: bool, what: str | None = None) -> Iterator[Part]:
-    """Yield the parts, and show a progress bar in a terminal."""
+    """Yield the parts with a progress bar."""
     hidden = not (shown and rank() == 0 and sys.stderr.isatty())
     with tqdm(desc=what, unit=" rows", unit_scale=True, delay=0.5, disable=hidden) as bar:
         count = 0
@@ -207,7 +207,7 @@ def _read_tables(
     reading = _reading(options).complete(encoder.decimal, encoder.marks)
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
-        raise ValueError("--keep: the result has another column 'row'.")
+        raise ValueError("--keep: the result has a column 'row'.")
     batch_size = options.batch_size or TABLE_ROWS
     most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)
@@ -241,7 +241,7 @@ def _reading(options: "DataOptions") -> Reading:
 def _on_demand(
     options: "DataOptions", classes: Sequence[str], parts: Iterator[Part], preprocessing: Any
 ) -> Dataset:
-    """Return images that are decoded on demand, by default with standardized channels."""
+    """Return images that are decoded on demand."""
     stats, files = ChannelStats(), list[str]()
     for data in parts:
         files += data.ids["file"]
@@ -268,10 +268,10 @@ def _on_demand(
 
 def _read_images(options: "DataOptions", preprocessing: Any, classes: Classes) -> Iterator[Part]:
     if getattr(options, "keep", ()):
-        raise ValueError(f"--keep is for columns of a table, but {options.source} has images.")
+        raise ValueError(f"--keep is for columns of a table; {options.source} has images.")
     size = preprocessing["size"]
     if options.size is not None and size != [options.size, options.size]:
-        found = f"--size is {options.size}, but the model requires {format_size(size)} pixels"
+        found = f"--size is {options.size}, but the model requires {format_size(size)}"
         raise ValueError(f"{found}. Omit it.")
     if classes is not None:
         check_classes(options, classes)
@@ -279,16 +279,16 @@ def _read_images(options: "DataOptions", preprocessing: Any, classes: Classes) -
 
 
 def check_classes(options: "DataOptions", expected: Classes = None) -> Sequence[str]:
-    """Return the expected classes or the names of the folders; others raise an error."""
+    """Return the expected classes, or the names of the folders."""
     first = options.paths[0]
     if first.is_file() and is_image(first.name):
-        raise ValueError(f"{first} is one image. Give a folder with one folder per class.")
+        raise ValueError(f"{first} is one image. Give one folder per class.")
     with open_tree(first) as tree:
         return tree.classes(expected)
 
 
 def check_counts(data: Dataset) -> None:
-    """Raise an error if there is one class, or if no image of a class can be read."""
+    """Raise an error if a class has no images or is the only one."""
     if len(data.classes) < 2:
         raise ValueError(f"{data.name} has only the class {data.classes[0]!r}.")
     for name, count in zip(data.classes, data.counts, strict=True):
@@ -298,7 +298,7 @@ def check_counts(data: Dataset) -> None:
 
 
 def image_parts(options: "DataOptions", preprocessing: Any, classes: Classes) -> Iterator[Part]:
-    """Yield images in [0, 1] as points or intervals, in batches."""
+    """Yield batches of images in [0, 1]."""
     step = options.batch_size or IMAGES
     with open_tree(options.paths[0]) as tree:
         own_notes, total, count = tree.notes, len(tree.images), 0

@@ -51,11 +51,11 @@ from creinn.training import History, TrainConfig
 from creinn.training.frozen_features import Extractor, FeatureHead, attach_network
 from creinn.training.loop import fit_members
 
-MEMBERS = 5  # the default size of an ensemble
+MEMBERS = 5  # of an ensemble
 PATIENCE = 10
 MIN_VALIDATION_ROWS = 10
-POINT_WIDTH = 1e-3  # mean width of probability intervals that are almost points
-MOST_CLASSES = 20  # in the description of the data
+POINT_WIDTH = 1e-3  # mean width of intervals that are almost points
+MOST_CLASSES = 20  # to print
 CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage", "max_error"}
 NEW_MODEL_OPTIONS = {
     *("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden"),
@@ -64,7 +64,7 @@ NEW_MODEL_OPTIONS = {
 
 
 def train(options: TrainOptions) -> int:
-    """Train a model; only the first process prints and writes files."""
+    """Run ``creinn train``; only the first process prints and writes files."""
     with ExitStack() as stack:
         stack.enter_context(process_group(options.device))
         if rank() > 0:
@@ -127,7 +127,7 @@ def _train(options: TrainOptions) -> int:
 
 
 def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
-    """Check the options, and return them with all defaults."""
+    """Check the options and set the defaults."""
     given = {e.name.strip("_") for e in fields(options) if getattr(options, e.name) != e.default}
     has_distance, train = method.options.get("distance", False), options.train
     if not method.is_credal and (found := sorted(given & CREDAL_OPTIONS)):
@@ -138,11 +138,11 @@ def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
     if options.members is not None and not method.forms_ensembles:
         raise ValueError(f"members: {options.method} is one model. Omit the option.")
     if options.from_ is not None and (found := sorted(given & NEW_MODEL_OPTIONS)):
-        raise ValueError(f"{', '.join(found)}: not with --from, which defines these options.")
+        raise ValueError(f"{', '.join(found)}: defined by --from. Omit this.")
     if options.from_ is None and train in ("radii", "nothing"):
-        raise ValueError(f"train={train} requires --from: a new network is untrained.")
+        raise ValueError(f"train={train} requires --from.")
     if has_distance and options.distance is False:
-        raise ValueError(f"{options.method} requires a distance. Use --method creinn instead.")
+        raise ValueError(f"{options.method} requires a distance. Use --method creinn.")
     if train == "auto":
         train = "all" if options.from_ is None else "nothing" if has_distance else "radii"
     distance = has_distance if options.distance is None and method.is_credal else options.distance
@@ -150,12 +150,12 @@ def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
 
 
 def train_config(options: TrainOptions) -> TrainConfig:
-    """Return the configuration of :func:`creinn.fit`."""
+    """Return the settings of :func:`creinn.fit`."""
     fraction = options.validation_fraction
     if fraction is not None and not 0 <= fraction < 1:
         raise ValueError(f"--validation-fraction must be in [0, 1), got {fraction}.")
     if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
-        raise ValueError("patience requires --validation-fraction: it uses the validation loss.")
+        raise ValueError("patience requires --validation-fraction above 0.")
     patience = (PATIENCE if options.patience is None else options.patience) or None
     names = ("epochs", "batch_size", "learning_rate", "milestones", "seed", "device", "progress")
     return TrainConfig(
@@ -171,16 +171,16 @@ def train_config(options: TrainOptions) -> TrainConfig:
 def check_directory(out: Path) -> None:
     """Raise an error if other files would be replaced."""
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file. Give a directory for the model.")
+        raise ValueError(f"{out} is a file. Give a directory.")
     if (out / CONFIG).exists():
-        read_config(out)  # raises an error if another program wrote it
+        read_config(out)  # check that it is of creinn
 
 
 def train_val_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
-    """Split the rows into a training set and an optional validation set.
+    """Split the data into training and validation rows.
 
-    The default fraction is a sixth, or 0 for few rows or if the model is not new and was possibly
-    trained on the rows. The training set has at least one row of each class.
+    By default, a sixth is held out, or nothing of few rows or with ``--from``.
+    The training set has at least one row of each class.
     """
     labels, fraction, is_new = data.labels, options.validation_fraction, options.from_ is None
     if fraction is None and not (is_new and len(labels) * SIXTH >= MIN_VALIDATION_ROWS):
@@ -210,7 +210,7 @@ def _fit(
     val_data: Dataset | None,
     config: TrainConfig,
 ) -> tuple[Sequence[Classifier], Sequence[History]]:
-    """Train the networks, or only fit the distance if ``train=nothing``."""
+    """Train the networks or fit the distance."""
     data, held_out = train_data.to_fit(), None if val_data is None else val_data.to_fit()
     if options.train != "nothing":
         padding = max(1, train_data.inputs.shape[-1] // 8)
@@ -226,7 +226,6 @@ def _fit(
 
 
 def _load(options: TrainOptions) -> tuple[list[CreINN], Dataset, Extractor | None]:
-    """Load the networks of ``--from``, and the data or their features."""
     if options.from_ is not None:
         return *_load_start(options, options.from_), None
     preprocessing = check_pretrained(options)
@@ -240,12 +239,11 @@ def _load(options: TrainOptions) -> tuple[list[CreINN], Dataset, Extractor | Non
 
 
 def _load_start(options: TrainOptions, path: Path) -> tuple[list[CreINN], Dataset]:
-    """Load a model as credal networks, and its data."""
     model = load(path, choose_device(options.device))
     members = members_of(model)
     for member in members:
         if type(member) not in (SNN, CreINN):
-            expected = "a model of the method creinn-d, creinn, snn or deep-ensemble"
+            expected = "creinn-d, creinn, snn or deep-ensemble"
             raise ValueError(f"{path} is a {type(member).__name__}. --from requires {expected}.")
     if options.members not in (None, len(members)):
         raise ValueError(f"--members is {options.members}, but {path} has {len(members)}.")
@@ -260,7 +258,6 @@ def _load_start(options: TrainOptions, path: Path) -> tuple[list[CreINN], Datase
 
 
 def _settings(options: TrainOptions, is_credal: bool) -> dict[str, Any]:
-    """Return the arguments of the classifier."""
     names = ["distance", "mode", "loss"] if is_credal else []
     names += [] if options.temperature is None else ["temperature"]
     return {name: getattr(options, name) for name in names}
@@ -269,7 +266,6 @@ def _settings(options: TrainOptions, is_credal: bool) -> dict[str, Any]:
 def _builder(
     options: TrainOptions, method: Method, data: Dataset, extractor: Extractor | None
 ) -> Callable[[], Classifier]:
-    """Return a function that builds a new classifier."""
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     settings = _settings(options, method.is_credal)
     network: Callable[..., torch.nn.Module]
@@ -290,13 +286,12 @@ def _builder(
 
 
 def _check_data(options: TrainOptions, data: Dataset, is_images: bool, is_interval: bool) -> None:
-    """Check that the options fit the data."""
     if data.is_interval and not is_interval:
         raise ValueError(f"{options.method} does not support intervals. Use --method creinn.")
     if options.augment and not is_images:
-        raise ValueError("augment is for images, but the data are a table.")
+        raise ValueError("augment is for images; the data are a table.")
     if options.target_columns and is_images:
-        raise ValueError("--target-columns is for tables, but the data are images.")
+        raise ValueError("--target-columns is for tables; the data are images.")
 
 
 def _print_data(data: Dataset) -> None:
@@ -311,7 +306,6 @@ def _print_data(data: Dataset) -> None:
 
 
 def _print_training(model: Classifier, histories: Sequence[History], keeps_best: bool) -> None:
-    """Print the results of the training."""
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
         if keeps_best:
@@ -335,7 +329,6 @@ def _print_training(model: Classifier, histories: Sequence[History], keeps_best:
 
 
 def _print_validation(model: Classifier, data: Dataset, keeps_best: bool) -> None:
-    """Print the measures on the validation rows."""
     prediction, y = predict_rows(model, data), data.labels
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = f"{round(found['accuracy'] * len(y))} of {pluralize(len(y), 'row')}"

@@ -1,9 +1,8 @@
 """Labelled data: images, tables, intervals and missing values.
 
-``dataset`` contains labelled data in memory, and ``transforms`` functions of image batches. Images
-are read by ``decoding``, ``images`` and ``lazy_images``. Tables are read by ``reading`` as a
-``table``, and converted to numbers by ``columns`` and ``encoder``. ``features`` scales numbers and
-fills missing values.
+``decoding``, ``images`` and ``lazy_images`` read images, and ``transforms``
+contains functions of them. ``reading`` reads a ``table``, which is converted to
+numbers by ``columns``, ``encoder`` and ``features``.
 """
 
 from creinn.data.dataset import Dataset, open_arrays, split, subset

@@ -1,6 +1,6 @@
-"""Encoders of the columns of a table: numbers, categories and dates.
+"""Encoders of the columns of a table.
 
-A column becomes an array ``(N, width)`` in single precision, where missing cells are NaN.
+A column becomes a float32 array ``(N, width)``, where missing cells are NaN.
 """
 
 from dataclasses import dataclass
@@ -13,86 +13,86 @@ from creinn.data.features import FAR, OUTLIER, Array, Scaling, fit_scaling
 from creinn.data.table import Table, Tables, parse_numbers
 from creinn.numerics import pluralize
 
-_FREQUENT = 0.2  # share of the rows above which a mark of missing values is ambiguous
+_FREQUENT = 0.2  # share of rows above which a mark of missing values is ambiguous
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _LIKE_NUMBER = r"[€$£¥]?\s*[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d+)?\s*[€$£¥%]?"
-_KEY_ROWS = 20  # the minimum number of rows or categories for a note on a key
+_KEY_ROWS = 20  # for a note on keys
 
 
 @dataclass(frozen=True)
 class Number:
-    """Numbers, which are mapped to ``(x - mean) / scale`` and clipped."""
+    """Numbers, mapped to ``(x - mean) / scale`` and clipped."""
 
     width: ClassVar[int] = 1
     name: str
     mean: float
-    scale: float  # the standard deviation without outliers
-    low: float = -FAR  # limits of the scaled values
+    scale: float  # standard deviation without outliers
+    low: float = -FAR  # limits of scaled values
     high: float = FAR
 
     def encode(self, table: Table) -> Array:
-        """Return the feature ``(N, 1)``."""
+        """Return features ``(N, 1)``."""
         scaling = Scaling(self.mean, self.scale, self.low, self.high)
         return scaling.apply(table.numbers(self.name)[:, None]).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Category:
-    """Categories, with one indicator for each of them."""
+    """Categories as indicators."""
 
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # whether rare categories share an indicator
+    other: bool = False  # indicator of rare categories
 
     @property
     def width(self) -> int:
-        """The number of features."""
+        """Number of features."""
         return len(self.categories) + self.other
 
     def encode(self, table: Table) -> Array:
-        """Return the indicators ``(N, width)``."""
+        """Return indicators ``(N, width)``."""
         texts = table.texts(self.name)
         codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
         codes[(codes < 0) & pd.notna(texts)] = len(self.categories)
         indicators = np.eye(len(self.categories) + 1, self.width, dtype=np.float32)
         missing = np.full((1, self.width), np.nan, np.float32)
-        return np.concatenate((indicators, missing))[codes]  # the code of a missing cell is -1
+        return np.concatenate((indicators, missing))[codes]  # -1 is missing
 
 
 @dataclass(frozen=True)
 class Date:
-    """Dates: year, month, weekday, days since the first, and the hour."""
+    """Dates as year, month, weekday, days since the first, and hour."""
 
     name: str
-    form: str  # in pandas.to_datetime
-    first: str  # date in the training table
+    form: str  # for pandas.to_datetime
+    first: str  # training date
     means: tuple[float, ...]
     scales: tuple[float, ...]
 
     @property
     def width(self) -> int:
-        """The number of features: 6 with the time of day, 4 without."""
+        """6 with the time of day, 4 without."""
         return len(self.means)
 
     def encode(self, table: Table) -> Array:
-        """Return the features ``(N, width)``."""
+        """Return features ``(N, width)``."""
         cells = table.cells(self.name)
         times = parse_dates(cells, self.form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
             found = f"{table.at(row, self.name)}: {cells.iloc[row]!r}"
-            raise ValueError(f"{found} is not a date of the training format {self.form}.")
+            raise ValueError(f"{found} does not match the training format {self.form}.")
         parts = _date_parts(times, self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
 
 Column = Number | Category | Date
-Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and remarks
+Fitted = tuple[Column | None, list[str]]  # encoder and remarks
 
 
 def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int) -> Fitted:
-    """Fit the encoder of a column, or return ``None`` for an empty or constant column."""
+    """Fit the encoder of a column; ``None`` if it is empty or constant."""
     table, remarks = tables[0], list[str]()
     present = table.cells(name).dropna()
     texts = present.drop_duplicates().astype(str)
@@ -102,7 +102,7 @@ def fit_column(tables: Tables, name: str, categorical: bool, max_categories: int
         if len(tables) == 1 and len(zeros) and texts.str.fullmatch(r"\d+").all():
             remarks = [f"categories, because of leading zeros such as {zeros.iloc[0]!r}"]
         elif has_number or texts.str.fullmatch(_LIKE_NUMBER).all():
-            return _fit_number(tables, name)  # raises an error for other cells
+            return _fit_number(tables, name)  # other cells raise an error
         elif form := _date_form(table, name, texts):
             return _fit_date(table, name, form)
         elif texts.str.match(_LIKE_DATE).all():
@@ -130,12 +130,11 @@ def _fit_number(tables: Tables, name: str) -> Fitted:
 
 
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
-    """Convert texts in a given format to times in UTC, and other texts to NaT."""
+    """Convert texts in format ``form`` to UTC times, and others to NaT."""
     return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 
 def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
-    """Return the format of dates that fits all texts, or ``None``."""
     if not texts.str.match(r"\d+[-/.]\d+").all():
         return None
     forms = ["ISO8601", *(day + time for day in _DATES for time in _TIMES)]
@@ -150,7 +149,7 @@ def _date_form(table: Table, name: str, texts: pd.Series) -> str | None:
         raise ValueError(f"{where} does not fit dayfirst={dayfirst}.")
     if not found[allowed[0]].equals(found[allowed[-1]]):
         advice = f"Pass dayfirst=True, dayfirst=False or categorical={name!r}"
-        raise ValueError(f"{where} is ambiguous, because no day is above 12. {advice}.")
+        raise ValueError(f"{where} is ambiguous: no day exceeds 12. {advice}.")
     return allowed[0]
 
 
@@ -163,7 +162,7 @@ def _date_parts(times: pd.Series, first: str) -> Array:
 
 
 def _fit_date(table: Table, name: str, form: str) -> Fitted:
-    from sklearn.preprocessing import StandardScaler  # prediction does not need it
+    from sklearn.preprocessing import StandardScaler  # for training only
 
     cells = table.cells(name).dropna()
     times = parse_dates(cells, form)
@@ -205,7 +204,6 @@ def _left_out(found: str) -> Fitted:
 
 
 def _missing_remarks(table: Table, name: str) -> list[str]:
-    """Return a remark with the count of each mark of missing values, if there are any."""
     counts = table.count_missing(name)
     marks = ", ".join(f"{mark!r} {count}" for mark, count in counts.items())
     found = f"{pluralize(int(counts.sum()), 'missing value')} ({marks})"

@@ -23,8 +23,8 @@ class Dataset:
     """Inputs and labels for :func:`creinn.fit` or a ``DataLoader``.
 
     Raises:
-        TypeError: If the inputs or the labels have the wrong dtype.
-        ValueError: If the shapes do not fit, or if a label is not a class.
+        TypeError: If the dtype of inputs or labels is wrong.
+        ValueError: If shapes differ, or a label is not a class.
     """
 
     name: str  # for example "cifar10"
@@ -34,8 +34,8 @@ class Dataset:
     split: str = ""  # "train", "val" or "test"
     missing: Missing | None = None  # values for missing cells
     distributions: Tensor | None = None  # of the labels (N, K)
-    notes: Sequence[str] = ()  # the decisions of the reader
-    unreadable: Sequence[str] = ()  # messages, one for each unreadable file
+    notes: Sequence[str] = ()  # decisions of the reader
+    unreadable: Sequence[str] = ()  # one message per unreadable file
     preprocessing: dict[str, Any] = field(default_factory=dict)  # of new rows
 
     def __post_init__(self) -> None:
@@ -50,9 +50,9 @@ class Dataset:
             raise TypeError(f"Labels must be int64, got {labels.dtype}. Use labels.long().")
         if labels.ndim != 1 or len(inputs) != len(labels):
             found = f"inputs {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
-            raise ValueError(f"There must be one label per input, got {found}.")
+            raise ValueError(f"Expected one label per input, got {found}.")
         for at in ((labels < 0) | (labels >= count)).nonzero()[:, 0].tolist():
-            expected = f"Labels must lie in 0 .. {count - 1} for {count} classes"
+            expected = f"Labels of {count} classes must lie in 0 .. {count - 1}"
             raise ValueError(f"{expected}, but label {at} is {int(labels[at])}.")
 
     def __len__(self) -> int:
@@ -63,12 +63,12 @@ class Dataset:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The number of samples of each class."""
+        """Number of samples of each class."""
         return tuple(torch.bincount(self.labels, minlength=len(self.classes)).tolist())
 
     @property
     def title(self) -> str:
-        """The name and the split."""
+        """Name and split."""
         return f"{self.name} ({self.split})" if self.split else self.name
 
     @property
@@ -77,14 +77,14 @@ class Dataset:
         return isinstance(self.inputs, Interval) or getattr(self.inputs, "is_interval", False)
 
     def take(self, index: Tensor) -> "Dataset":
-        """Return the samples at the given indices."""
+        """Select samples."""
         x, q = self.inputs, self.distributions
         x = x[index] if isinstance(x, Tensor | Interval) else x.take(index)
         q = None if q is None else q[index]
         return replace(self, inputs=x, labels=self.labels[index], distributions=q)
 
     def to_fit(self) -> Any:
-        """Return the inputs and the targets for the training."""
+        """Return the inputs and the targets."""
         x = self.inputs
         if not isinstance(x, Tensor | Interval):
             return x
@@ -93,7 +93,7 @@ class Dataset:
         return x, self.labels if self.distributions is None else self.distributions
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
-        """Return the images as numbers in [0, 1]."""
+        """Return the images in [0, 1]."""
         if isinstance(self.inputs, Interval) or self.inputs.dtype != torch.uint8:
             found = f"{self.title} are {self.inputs.dtype}"
             raise TypeError(f"Only uint8 images can be scaled, but {found}.")
@@ -101,23 +101,24 @@ class Dataset:
 
 
 def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
-    """Draw ``n`` samples without replacement, stratified by class, in their order.
+    """Draw ``n`` samples stratified by class, without replacement, in order.
 
     Raises:
-        ValueError: If ``n`` is less than 1 or more than the number of samples.
+        ValueError: If ``n`` is not between 1 and the number of samples.
     """
     if not 1 <= n <= len(dataset):
-        raise ValueError(f"Cannot draw {n} samples from the {len(dataset)} of {dataset.title}.")
+        raise ValueError(f"Cannot draw {n} samples from {len(dataset)} of {dataset.title}.")
     return dataset.take(_stratified(dataset.labels, n, np.random.default_rng(seed)))
 
 
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
     """Divide the samples into parts, stratified by class.
 
-    One fraction ``f`` is the same as ``(f, 1 - f)``.
+    One fraction ``f`` means ``(f, 1 - f)``.
 
     Raises:
-        ValueError: If the fractions are not positive or do not sum to 1, or if a part is empty.
+        ValueError: If the fractions are not positive or do not sum to 1, or if
+            a part is empty.
     """
     parts = (fractions, 1 - fractions) if isinstance(fractions, int | float) else tuple(fractions)
     if not parts or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-6:
@@ -137,7 +138,7 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
 
 
 def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
-    """Return sorted indices of ``n`` labels, with the largest remainders rounded up."""
+    """Draw ``n`` sorted indices; the largest remainders are rounded up."""
     order = rng.permutation(len(labels))
     _, place, counts = np.unique(labels.cpu().numpy(), return_inverse=True, return_counts=True)
     share, remainder = np.divmod(counts * n, len(labels))
@@ -147,20 +148,20 @@ def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
 
 
 def open_arrays(path: str | Path) -> dict[str, np.memmap]:
-    """Open the arrays of an uncompressed ``.npz`` file as read-only memory maps, by name.
+    """Open the arrays of an ``.npz`` file as read-only memory maps.
 
     For a ``.npy`` file, use ``numpy.load(path, mmap_mode="r")``.
 
     Raises:
-        ValueError: If an array is compressed or has objects, or if the file is damaged.
+        ValueError: If an array is compressed or contains objects, or the file
+            is damaged.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "data.npz"
-        >>> np.savez(path, x=np.arange(6.0).reshape(2, 3), y=np.array([0, 1]))
-        >>> arrays = open_arrays(path)
-        >>> arrays["x"][1], arrays["y"].shape
-        (memmap([3., 4., 5.]), (2,))
+        >>> np.savez(path, x=np.arange(3.0))
+        >>> open_arrays(path)["x"][1:]
+        memmap([1., 2.])
     """
     try:
         with zipfile.ZipFile(path) as archive:

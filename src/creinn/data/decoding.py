@@ -1,6 +1,6 @@
 """Decoder of image files as bytes ``(N, channels, height, width)``.
 
-The EXIF orientation is applied, and transparent pixels become white.
+It applies the EXIF orientation, and draws transparent images on white.
 """
 
 import io
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from creinn.numerics import list_names, pluralize, shorten_list
 
 Bytes = npt.NDArray[np.uint8]
-Size = int | Sequence[int] | None  # the side of a square, height and width, or unchanged
+Size = int | Sequence[int] | None  # side of a square, height and width, or unchanged
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _OWN = "their own minimum and maximum"
@@ -28,15 +28,15 @@ _OWN = "their own minimum and maximum"
 class DecodeStats:
     """Statistics of the decoded files of a folder."""
 
-    where: str  # the name of the folder
-    first: str = ""  # the first image that was read
+    where: str  # name of the folder
+    first: str = ""  # first decoded image
     shape: tuple[int, ...] = ()  # its shape
     sizes: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     unreadable: dict[str, str] = field(default_factory=dict)  # messages by file
 
     def add(self, file: str, picture: "_Picture") -> None:
-        """Count a decoded image, and check its size."""
+        """Count a decoded image and check its size."""
         if not self.first:
             self.first, self.shape = file, picture.pixels.shape
         if picture.pixels.shape != self.shape:
@@ -47,7 +47,7 @@ class DecodeStats:
         self.changes.update(picture.changes)
 
     def notes(self) -> list[str]:
-        """Return notes on changed and omitted images."""
+        """Notes on changed and omitted images."""
         changes, size = dict(self.changes), format_size(self.shape[1:]) if self.first else ""
         if others := [(name, n) for name, n in self.sizes.most_common() if name != size]:
             shown = shorten_list([f"{n} of {name}" for name, n in others])
@@ -69,18 +69,17 @@ def decode_all(
     is_bound: bool = False,
     crop: float | None = None,
 ) -> tuple[Bytes, list[str]]:
-    """Decode files in parallel, update ``stats``, and return the pixels and the files.
+    """Decode files in parallel, and return the pixels and the decoded files.
 
-    If ``strict`` is false, unreadable files are omitted. A bound cannot be scaled by its own range.
-    With ``crop``, the result is this fraction of the largest rectangle in the center of the image.
-    Otherwise the whole image is stretched to the size.
+    If ``strict`` is false, unreadable files are omitted. ``crop`` is as in
+    :class:`creinn.data.LazyImages`. A bound is not scaled from its own range.
     """
     where = stats.where
     if channels not in (1, 3):
-        raise ValueError(f"channels must be 1 (grey) or 3 (RGB), got {channels}.")
+        raise ValueError(f"channels must be 1 or 3, got {channels}.")
     sides = (size, size) if isinstance(size, int) else size
     if sides is not None and min(sides) < 1:
-        raise ValueError(f"The size must be at least 1, got {size}.")
+        raise ValueError(f"size must be at least 1, got {size}.")
     if not files:
         raise ValueError(f"{where} has no images ({', '.join(SUFFIXES)}).")
 
@@ -89,7 +88,7 @@ def decode_all(
             return _decode(read(file), sides, channels, is_bound, crop)
         except (ImportError, MemoryError):
             raise
-        except Exception as error:  # Pillow can raise an error of any type
+        except Exception as error:  # of any type
             reason = re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ")
             found = f"cannot be read as an image: {reason or type(error).__name__}"
             return ValueError(f"{where}: {file} {found}. Is it damaged?")
@@ -128,7 +127,7 @@ def _decode(
         if picture.mode.startswith(("I", "F")):
             levels, limits = _to_bytes(np.asarray(picture))
             if is_bound and limits == _OWN:
-                raise ValueError("a bound cannot be scaled from its own range")
+                raise ValueError("bounds cannot be scaled by their own range")
             changes.append(f"with wide pixels scaled from {limits}")
             picture = Image.fromarray(levels)
         elif "A" in picture.mode or "transparency" in picture.info:
@@ -152,13 +151,10 @@ def _decode(
 
 
 def _to_bytes(values: npt.NDArray[Any]) -> tuple[Bytes, str]:
-    """Return pixels scaled to bytes, and the name of the range.
-
-    The range is [0, 1] or that of 16-bit integers, or the range of the pixels if they exceed it.
-    """
+    """Return pixels as bytes, and the name of their range."""
     low, high = float(values.min()), float(values.max())
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError("it has pixels that are not finite")
+        raise ValueError("pixels are not finite")
     limit, name = (1.0, "[0, 1]") if values.dtype.kind == "f" else (65535.0, "[0, 65535]")
     start = 0.0
     if low < 0 or high > limit:
@@ -167,15 +163,15 @@ def _to_bytes(values: npt.NDArray[Any]) -> tuple[Bytes, str]:
 
 
 def format_size(sides: Sequence[int]) -> str:
-    """Return height and width as text, with the width first."""
+    """Return height and width as ``width x height``."""
     return f"{sides[1]} x {sides[0]}"
 
 
 def pillow() -> Any:
-    """Return the module ``PIL.Image``."""
+    """Import ``PIL.Image``."""
     try:
         from PIL import Image
     except ImportError as error:
-        advice = 'Images are read with Pillow. Install it: pip install "creinn[images]"'
+        advice = 'Images require Pillow: pip install "creinn[images]"'
         raise ImportError(advice) from error
     return Image

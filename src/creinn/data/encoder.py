@@ -1,7 +1,6 @@
-"""Encoder of tables, and the classes of a target column.
+"""Encoder of tables and of target columns.
 
-The encoder is fitted to one table, or to lower and upper bounds. It returns notes on what was
-detected, omitted or unknown.
+The functions return notes on what they detected or omitted.
 """
 
 import json
@@ -31,7 +30,7 @@ from creinn.numerics import list_names, pluralize
 Names = Collection[str]
 Notes = list[str]
 Counts = dict[tuple[str, str], tuple[int, str]]
-"""The number of cells and the first of them, by column and kind."""
+"""Number and first cell by column and kind."""
 
 _KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in (Number, Category, Date)}
 _EFFECTS = {
@@ -45,14 +44,14 @@ _FEW_ROWS = 5  # below which a number is probably not a class
 
 @dataclass(frozen=True, eq=False)
 class TableEncoder:
-    """Encoders of the columns of a table, and values for missing cells."""
+    """Encoders of the columns of a table."""
 
-    target: str | None  # the column of the classes
+    target: str | None  # column of the classes
     columns: tuple[Column, ...]
     missing: Missing
-    ignored: tuple[str, ...] = ()  # columns that are dropped, constant or empty
-    decimal: str = "."  # in the training table
-    marks: tuple[str, ...] = MARKS  # of missing values in the training table
+    ignored: tuple[str, ...] = ()  # columns without an encoder
+    decimal: str = "."  # of training, like marks
+    marks: tuple[str, ...] = MARKS
 
     @classmethod
     def fit(
@@ -63,10 +62,9 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Fit the encoder to one table or two tables of bounds, and return the notes.
+        """Fit the encoder to one table or two tables of bounds.
 
-        The columns in ``categorical`` can contain numbers or dates. The categories of a column
-        after the most frequent ``max_categories`` are merged.
+        The categories after the ``max_categories`` most frequent are merged.
         """
         first = tables[0]
         for name in (target, *drop, *categorical):
@@ -96,15 +94,15 @@ class TableEncoder:
 
     @property
     def numbers(self) -> set[str]:
-        """The names of the columns of numbers."""
+        """Names of number columns."""
         return {column.name for column in self.columns if isinstance(column, Number)}
 
     def encode(
         self, tables: Tables, counts: Counts | None = None
     ) -> tuple[Tensor | Interval, Notes]:
-        """Encode one table or two tables of bounds, and return notes on all chunks.
+        """Encode one table or two tables of bounds, and update ``counts``.
 
-        The missing cells of a table are NaN. The ``counts`` of earlier chunks are updated.
+        Missing cells are NaN in a single table.
         """
         reading = tables[0].reading.complete(self.decimal, self.marks)
         tables = [replace(table, reading=reading) for table in tables]
@@ -123,7 +121,6 @@ class TableEncoder:
         return self.missing.intervals(lower, *upper) if upper else lower, notes
 
     def _count(self, table: Table, features: Tensor, counts: Counts) -> None:
-        """Count the cells that are reported."""
         widths = [column.width for column in self.columns]
         for column, cells in zip(self.columns, features.split(widths, 1), strict=True):
             masks = {"missing value": cells[:, 0].isnan()}
@@ -139,14 +136,14 @@ class TableEncoder:
                     counts[column.name, what] = count + int(mask.sum()), place
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoder as plain JSON."""
+        """Convert to plain JSON."""
         columns = [{"kind": type(c).__name__.lower(), **asdict(c)} for c in self.columns]
         record = {**vars(self), "columns": columns, "missing": self.missing.to_json()}
         return json.loads(json.dumps(record))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
-        """Return the encoder of :meth:`to_json`."""
+        """Invert :meth:`to_json`."""
         columns = []
         for entry in record["columns"]:
             values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
@@ -163,7 +160,7 @@ def _features(columns: Sequence[Column], table: Table) -> Tensor:
 def labelled_rows(
     tables: Tables, target: str | None, drop_unlabelled: bool
 ) -> tuple[Tables, Notes]:
-    """Return the rows that have a class, and a note on the other rows."""
+    """Return the rows that have a class."""
     if target is None:
         return tables, []
     check_cells(tables, target)
@@ -175,7 +172,7 @@ def labelled_rows(
     cells = f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
     found = f"{first.column(target)}: {counts} rows have no class, {cells}"
     if missing.all():
-        raise ValueError(f"{found}. Pass target= with the column of the classes.")
+        raise ValueError(f"{found}. Pass another column as target=.")
     if not drop_unlabelled:
         raise ValueError(
             f"{found}. Pass drop_unlabelled=True to drop them, or missing= if it is a class."
@@ -187,7 +184,7 @@ def labelled_rows(
 def find_classes(
     labels: Array, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the sorted classes and the notes. Numbers are sorted by their values."""
+    """Return the sorted classes and notes."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     values = parse_numbers(names)
     is_number = bool(np.isfinite(values).all())
@@ -207,10 +204,9 @@ def find_classes(
 def read_labels(
     table: Table, target: str | None, classes: Sequence[str]
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the labels ``(N,)`` in the column ``target``.
+    """Return labels ``(N,)`` and, without ``target``, distributions ``(N, K)``.
 
-    Without a target, the columns ``classes`` are votes or probabilities, and the distributions
-    ``(N, K)`` are also returned.
+    The distributions are the votes in the columns ``classes``.
     """
     if target is None:
         distributions = _read_distributions(table, classes)
@@ -227,8 +223,8 @@ def _read_distributions(table: Table, columns: Sequence[str]) -> Tensor:
     votes = np.stack([table.numbers(column) for column in columns], axis=1)
     for row, k in np.argwhere(~(votes >= 0)):
         place = table.at(row, columns[k])
-        raise ValueError(f"{place}: the number of votes must be at least 0, got {votes[row, k]:g}.")
+        raise ValueError(f"{place}: votes must be at least 0, got {votes[row, k]:g}.")
     total = votes.sum(1, keepdims=True)
     for row in np.flatnonzero(total == 0):
-        raise ValueError(f"{table.at(row, columns[0])}: there is no vote for any class.")
+        raise ValueError(f"{table.at(row, columns[0])}: no class has a vote.")
     return torch.from_numpy(votes / total).float()

@@ -1,8 +1,8 @@
-"""Scaling of numeric features, and missing values (NaN).
+"""Scaling of features, and missing values.
 
-A missing value is replaced by several training values, and the credal set is the envelope of the
-credal sets of these fillings. If a model has a distance, the widest quarter of them is not used. A
-sound interval network uses the range of the training values.
+A missing value is replaced by several training values. The credal set is the
+envelope of the credal sets of these fillings, without the widest quarter if the
+model has a distance. A sound interval network uses the range of the values.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ Array = npt.NDArray[Any]
 
 OUTLIER = 20  # interquartile ranges between the median and an outlier
 MARGIN = 3  # standard deviations between the other values and a clipped outlier
-FAR = 1e6  # the limit of new values in standard deviations
+FAR = 1e6  # standard deviations, the limit of new values
 FILLS = 16  # fillings of a row
-PLAUSIBLE = 12  # fillings that are used if a model has a distance
+PLAUSIBLE = 12  # narrowest fillings, with a distance
 
 
 class Scaling(NamedTuple):
-    """Scaling of one or more columns to ``(x - mean) / scale``, clipped to ``[low, high]``."""
+    """Scaling to ``(x - mean) / scale``, clipped to ``[low, high]``."""
 
     mean: Any
     scale: Any
@@ -37,19 +37,20 @@ class Scaling(NamedTuple):
     high: Any
 
     def apply(self, values: Array) -> Array:
-        """Return the scaled columns. NaN stays NaN."""
+        """Scale the columns; NaN stays NaN."""
         with np.errstate(over="ignore"):
             return np.clip((values - self.mean) / self.scale, self.low, self.high)
 
 
 def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
-    """Fit the mean and the standard deviation of each column, and count its outliers.
+    """Fit mean and standard deviation of each column, and count its outliers.
 
-    Values more than ``OUTLIER`` interquartile ranges from the median are outliers. They are not
-    used for the fit, and are clipped ``MARGIN`` standard deviations beyond all other values.
+    Outliers are more than ``OUTLIER`` interquartile ranges from the median.
+    They are not used for the fit, and are clipped ``MARGIN`` standard
+    deviations beyond all other values.
 
     Example:
-        >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
+        >>> scaling, outliers = fit_scaling(np.array([[1], [2], [3], [4], [1e30]]))
         >>> scaling.mean.tolist(), outliers.tolist()
         ([2.5], [1])
     """
@@ -59,7 +60,7 @@ def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Arr
     with np.errstate(over="ignore", invalid="ignore"):
         low, center, high = np.nanquantile(rows, [0.25, 0.5, 0.75], axis=0)
         limit = OUTLIER * (high - low)
-        for k in np.flatnonzero(limit == 0):  # most values are equal: use the other values
+        for k in np.flatnonzero(limit == 0):  # half of the values are equal: use the others
             column = rows[:, k]
             others = column[~np.isnan(column) & (column != center[k])]
             spread = np.subtract(*np.quantile(others, [0.75, 0.25])) if len(others) else 0
@@ -78,7 +79,7 @@ def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Arr
 
 @dataclass(frozen=True, eq=False)
 class Missing:
-    """Values of the training rows for missing cells.
+    """Values for missing cells.
 
     Example:
         >>> x = torch.tensor([[0.0, 1.0], [1.0, float("nan")]])
@@ -87,14 +88,14 @@ class Missing:
         Interval(lower=tensor([[0., 5., 0.]]), upper=tensor([[1., 5., 0.]]))
     """
 
-    low: Tensor  # the smallest value of each feature
-    high: Tensor  # the largest value of each feature
-    donors: Tensor  # the values to fill in, (FILLS, features)
-    marked: tuple[int, ...] = ()  # features with an indicator of missing cells
+    low: Tensor  # smallest value of each feature
+    high: Tensor  # largest value
+    donors: Tensor  # (FILLS, features)
+    marked: tuple[int, ...] = ()  # features with a missing indicator
 
     @classmethod
     def fit(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
-        """Learn the values, where ``widths`` successive features are missing together."""
+        """Fit the values; ``widths`` features are missing together."""
         generator = torch.Generator().manual_seed(seed)
         quantiles = (torch.arange(FILLS) + 0.5) / FILLS
         donors, marked, first = [], [], 0
@@ -113,21 +114,21 @@ class Missing:
 
     @property
     def num_features(self) -> int:
-        """The number of inputs of a network."""
+        """Number of network inputs."""
         return len(self.low) + len(self.marked)
 
     def intervals(self, lower: Tensor, upper: Tensor | None = None) -> Interval:
-        """Return intervals, where a missing cell is the range of the training values."""
+        """Replace missing cells by the range of the training values."""
         gaps = lower.isnan()
         high = self._filled(lower if upper is None else upper, gaps, self.high)
         return Interval(self._filled(lower, gaps, self.low), high)
 
     def fills(self, x: Tensor) -> list[Tensor]:
-        """Return all fillings of the rows."""
+        """Return all fillings."""
         return [self._filled(x, x.isnan(), donor) for donor in self.donors]
 
     def fill(self, x: Tensor, seed: int = 0) -> Tensor:
-        """Return one random filling of each row, for training."""
+        """Fill rows at random."""
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randint(len(self.donors), (len(x),), generator=generator)
         return self._filled(x, x.isnan(), self.donors[drawn])
@@ -137,10 +138,10 @@ class Missing:
         return torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1)
 
     def predict(self, model: Any, x: Tensor | Interval, batch_size: int = 256) -> Any:
-        """Predict rows, and enclose the predictions of all fillings.
+        """Predict rows, and enclose the predictions of their fillings.
 
-        The label is that of the mean over the fillings, which is a member of the credal set. For
-        models without credal sets, the prediction is this mean.
+        The label is that of the mean over the fillings, which is a member of
+        the credal set and the prediction of models without credal sets.
         """
         if isinstance(x, Interval):
             return model.predict(x, batch_size)
@@ -165,19 +166,19 @@ class Missing:
         return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as plain JSON."""
+        """Convert to plain JSON."""
         return {name: torch.as_tensor(value).tolist() for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":
-        """Return the values of :meth:`to_json`."""
+        """Invert :meth:`to_json`."""
         names = ("low", "high", "donors")
         low, high, donors = (torch.tensor(record[n], dtype=torch.float64) for n in names)
         return cls(low, high, donors, tuple(record["marked"]))
 
 
 def _envelope(fills: "Sequence[CredalSet]", kept: int) -> "CredalSet":
-    """Return the envelope of the ``kept`` narrowest sets, and the label of their mean."""
+    """Return the envelope of the ``kept`` narrowest sets."""
     every = type(fills[0]).concatenate(fills)
     count = len(fills[0])
     narrowest = every.width.mean(-1).reshape(-1, count).topk(kept, 0, largest=False).indices

@@ -1,6 +1,6 @@
 """Images in folders or zip archives, read at once or in batches.
 
-Hidden files, ``__MACOSX`` and files without a suffix of an image are skipped.
+Hidden files, ``__MACOSX`` and files without an image suffix are skipped.
 """
 
 import os
@@ -34,21 +34,21 @@ def image_folder(
 ) -> Dataset:
     """Read images as bytes from one folder per class.
 
-    16-bit images are scaled from [0, 65535]. Floating point images are scaled from [0, 1], or from
-    their minimum and maximum if they exceed it. There is a warning for both, and for an empty class
-    folder.
+    16-bit images are scaled from [0, 65535] and floating point images from
+    [0, 1], or from their minimum and maximum if they exceed this range. Both
+    cause a warning, like an empty class folder.
 
     Args:
         path: Folder or zip archive with one folder per class.
-        size: Side in pixels to which images are resized. By default all must have one size.
+        size: Side of the resized images. By default all must have one size.
         channels: 3 for RGB, 1 for grey.
-        classes: Names and order of the classes. By default the sorted names of the folders.
-        name: Name of the data set. By default the name of the folder.
+        classes: Class names in order. By default the sorted folder names.
+        name: Name of the data set. By default that of the folder.
         split: Part of the data set.
 
     Raises:
         FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no class folder with images, if a class is unknown, or if an image
+        ValueError: If there is no image, if a class is unknown, or if an image
             is damaged or has another size.
     """
     path = Path(path)
@@ -59,20 +59,20 @@ def image_folder(
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a folder or zip archive, or a single image."""
+    """Files of a folder or zip archive, or a single image."""
 
-    where: str  # the path
-    names: Sequence[str]  # the sorted files, and folders with a final slash
-    read: Callable[[str], bytes]  # returns the content of a file
+    where: str  # path
+    names: Sequence[str]  # sorted files, and folders with a final slash
+    read: Callable[[str], bytes]
 
     @property
     def images(self) -> list[str]:
-        """The images."""
+        """Files that are images."""
         return list(filter(is_image, self.names))
 
     @property
     def notes(self) -> list[str]:
-        """A note on other files, if there are any."""
+        """A note on other files."""
         others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
         found = f"{self.where}: {list_names(others, 'file')} left out, being no image by the suffix"
         return [found] if others else []
@@ -82,18 +82,18 @@ class Tree:
         where, images = self.where, self.images
         for name in images:
             if len(PurePosixPath(name).parts) == 1:
-                raise ValueError(f"{where}: {name} is not in the folder of a class.")
+                raise ValueError(f"{where}: {name} is not in a class folder.")
         filled = sorted(set(map(_class, images)))
         if not filled:
             raise ValueError(
                 f"{where} needs one folder of images ({', '.join(SUFFIXES)}) per class."
             )
         if _SPLITS.issuperset(map(str.lower, filled)):
-            raise ValueError(f"{where} is divided into {', '.join(filled)}. Choose one of them.")
+            raise ValueError(f"{where} is divided into {', '.join(filled)}. Choose one.")
         order = tuple(filled if expected is None else expected)
         for name in filled:
             if name not in order:
-                found = f"a folder {name!r}, which is none of the classes {', '.join(order)}"
+                found = f"a folder {name!r}, none of the classes {', '.join(order)}"
                 raise ValueError(f"{where} has {found}.")
         folders = {_class(name) for name in self.names if name.endswith("/")}
         if empty := sorted(folders.difference(filled)):
@@ -121,13 +121,13 @@ def open_tree(path: Path) -> Iterator[Tree]:
         try:
             archive = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError) as error:
-            raise ValueError(f"{path} is not a whole zip archive: {error}.") from error
+            raise ValueError(f"{path} is not a complete zip archive: {error}.") from error
         with archive:
             yield Tree(where, sorted(filter(_is_data, archive.namelist())), archive.read)
 
 
 def is_tree(path: Path) -> bool:
-    """Return whether a path is a folder, an image, or a zip archive of images."""
+    """Return whether a path contains images."""
     if path.suffix.lower() == ".zip" and path.is_file():
         with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             return any(map(is_image, archive.namelist()))
@@ -135,12 +135,11 @@ def is_tree(path: Path) -> bool:
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file has a suffix of an image."""
+    """Return whether a file is an image."""
     return name.lower().endswith(SUFFIXES)
 
 
 def _is_data(name: str) -> bool:
-    """Return whether a file is not hidden or written by macOS."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not any(p.startswith(".") or p == "__MACOSX" for p in parts)
 
@@ -148,7 +147,7 @@ def _is_data(name: str) -> bool:
 def read_classes(
     tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
 ) -> tuple[Bytes, Tensor, tuple[str, ...]]:
-    """Return the images by class, their labels and the classes; see :func:`image_folder`."""
+    """Return the images, labels and classes."""
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
     stats = DecodeStats(tree.where)
@@ -176,17 +175,18 @@ def read_images(
     count: int | None = None,
     crop: float | None = None,
 ) -> Iterator[tuple[Tensor | Interval, list[str], list[DecodeStats]]]:
-    """Yield images in [0, 1], their files and statistics so far, ``count`` or all at once.
+    """Yield ``count`` or all images in [0, 1], their files and statistics.
 
-    Two paths are lower and upper bounds with the same file names. Resizing without ``crop`` keeps
-    their order. If ``strict`` is false, an unreadable image is left out of both bounds.
+    Two paths are lower and upper bounds with the same file names. Their order
+    is kept without ``crop``. If ``strict`` is false, an unreadable image is
+    left out of both bounds.
     """
     with ExitStack() as stack:
         trees = [stack.enter_context(open_tree(Path(path))) for path in paths]
         files, stats = trees[0].images, [DecodeStats(tree.where) for tree in trees]
         for name in sorted(set(files).symmetric_difference(trees[-1].images)):
             has, lacks = paths if name in files else reversed(paths)
-            raise ValueError(f"{has} has {name}, but {lacks} has not.")
+            raise ValueError(f"{name} is in {has}, but not in {lacks}.")
         step, total = count or max(1, len(files)), 0
         options = (size, channels, strict, len(trees) == 2, crop)
         for start in range(0, max(1, len(files)), step):
@@ -208,9 +208,8 @@ def read_images(
 
 
 def _check_order(low: Bytes, high: Bytes, files: Sequence[str]) -> None:
-    """Raise a ``ValueError`` if two bounds have different sizes or the wrong order."""
     if low.shape != high.shape:
-        found = f"the bounds have the shapes {low.shape[1:]} and {high.shape[1:]}"
+        found = f"the bounds have shapes {low.shape[1:]} and {high.shape[1:]}"
         raise ValueError(f"{files[0]}: {found}. Give a size for all images.")
     for row in np.flatnonzero((low > high).any((1, 2, 3))).tolist():
         advice = "Were the folders swapped, or stored as JPEG?"

@@ -1,4 +1,4 @@
-"""Images in folders or zip archives that are decoded on demand."""
+"""Images in folders or zip archives, decoded on demand."""
 
 import os
 import zipfile
@@ -19,29 +19,31 @@ from creinn.data.transforms import PerChannel, normalize
 from creinn.interval import Interval
 
 KEPT = 2**30
-"""The default number of bytes of decoded images that are kept in memory."""
+"""Default number of bytes of decoded images in memory."""
 
 
 class LazyImages(Dataset[tuple[Any, int]]):
-    """Images in one folder per class, which are decoded on demand.
+    """Images in one folder per class, decoded on demand.
 
-    Items are pairs of an image ``(channels, height, width)`` in [0, 1] and its class index. The
-    first decoded images are kept in memory.
+    Items are images ``(channels, height, width)`` in [0, 1] and their class
+    indices. The first images that are decoded are kept in memory.
 
     Args:
         path: Folder or zip archive with one folder per class.
-        size: Side in pixels, or height and width, to which images are resized.
+        size: Side, or height and width, of the resized images in pixels.
         channels: 3 for RGB, 1 for grey.
-        classes: Names and order of the classes. By default the sorted names of the folders.
-        upper: Folder or zip archive of upper bounds with the same file names, for intervals.
-        files: Paths of the images below ``path``. By default all images.
-        keep: Bytes of decoded images in memory, except in workers of a DataLoader.
-        crop: Fraction of the largest central rectangle. By default the whole image is stretched.
+        classes: Class names in order. By default the sorted folder names.
+        upper: Folder of the upper bounds, with the same file names.
+        files: Image paths below ``path``. By default all images.
+        keep: Bytes of decoded images in memory, except in workers of a
+            DataLoader.
+        crop: Fraction of the largest central rectangle of the right aspect
+            ratio. By default the whole image is stretched.
 
     Raises:
         FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no class folder with images, if a class is unknown, or if the image
-            of an item is damaged.
+        ValueError: If there is no image, if a class is unknown, or if an image
+            is damaged.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape ``(N, channels, height, width)``."""
+        """``(N, channels, height, width)``."""
         return len(self.files), self.channels, *self.size
 
     @property
@@ -87,16 +89,16 @@ class LazyImages(Dataset[tuple[Any, int]]):
         return len(self.files) <= self._room
 
     def take(self, index: Tensor) -> "LazyImages":
-        """Return the images with these indices. The images in memory are shared."""
+        """Select images; decoded ones are shared."""
         files = [self.files[row] for row in index.tolist()]
         return self._with(files=files, labels=self.labels[index])
 
     def normalized(self, mean: PerChannel, std: PerChannel) -> "LazyImages":
-        """Return normalized images; see :func:`creinn.data.normalize`."""
+        """See :func:`creinn.data.normalize`."""
         return self._with(mean=mean, std=std)
 
     def digest(self) -> str:
-        """Return a short text that identifies the images."""
+        """Checksum of file names, labels and preprocessing, not of pixels."""
         about = (self.files, self.labels.tolist(), self.shape, self.crop, self.mean, self.std)
         return f"checksum {zlib.crc32(repr(about).encode()):08x}"
 
@@ -121,7 +123,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
         return other
 
     def _pixels(self, files: Sequence[str]) -> Bytes:
-        """Return the bytes of images, of shape ``(N, 1 or 2, channels, height, width)``."""
+        """Bytes ``(N, 1 or 2, channels, height, width)``."""
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
             options = (self.size, self.channels, True, self.is_interval, self.crop)

@@ -1,6 +1,6 @@
 """Readers of CSV and Parquet tables, whole or in chunks of rows.
 
-The encoding and the separator of a CSV file are detected and reported. The file can be compressed.
+A CSV file can be compressed; its encoding and separator are detected.
 """
 
 import bz2
@@ -26,7 +26,7 @@ from creinn.numerics import list_names
 
 Names = Collection[str]
 
-_INDEX = "__index_level_0__"  # of pandas in Parquet
+_INDEX = "__index_level_0__"  # pandas index in Parquet
 
 
 def read_chunks(
@@ -34,7 +34,7 @@ def read_chunks(
 ) -> Iterator[Tables]:
     """Read one table, or two tables of bounds, in chunks of ``rows`` or whole.
 
-    pandas parses the columns in ``numbers``, which is faster.
+    In a CSV file, pandas parses the columns in ``numbers``, which is faster.
     """
     chunks = [
         _parquet_chunks(path, reading, rows)
@@ -48,7 +48,7 @@ def read_chunks(
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file has a suffix of Parquet."""
+    """Return whether a file is Parquet by its suffix."""
     return path.suffix.lower() in (".parquet", ".pq")
 
 
@@ -64,7 +64,7 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) 
             notes.append(f"{path}: the first column has no name and is left out")
         _check_names(names[first:], path)
         if reading.decimal == "," or np.isfinite(parse_numbers(reading.marks)).any():
-            numbers = ()  # for pandas, the mark -999 is the same as -999.0
+            numbers = ()  # pandas equates the mark -999 with -999.0
         warnings.simplefilter("error", pd.errors.ParserWarning)
         is_checked = False
         try:
@@ -83,10 +83,10 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) 
             )
             for chunk in chunks:
                 if len(chunk) == 0:
-                    raise ValueError(f"{path} has a header line, but no rows.")
+                    raise ValueError(f"{path} has no rows after the header line.")
                 frame = chunk.iloc[:, first:].apply(as_cells)
                 if not is_checked and frame.iloc[:, -1].isna().any():
-                    _check_lines(path, len(names), reading)  # the cells of a short row are missing
+                    _check_lines(path, len(names), reading)  # a short row has missing cells
                     is_checked = True
                 yield Table(str(path), frame, reading, tuple(notes), share())
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
@@ -95,7 +95,6 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Names) 
 
 
 def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
-    """Return the options with encoding and separator, and notes."""
     notes = []
     if reading.encoding == "auto":
         reading = replace(reading, encoding=_encoding(path))
@@ -113,7 +112,6 @@ def _detect(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
 
 
 def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each record, except for comments."""
     reader = csv.reader(lines, delimiter=reading.separator)
     for cells in reader:
         if cells and not (reading.comment and cells[0].startswith(reading.comment)):
@@ -121,7 +119,6 @@ def _records(lines: Iterable[str], reading: Reading) -> Iterator[tuple[int, list
 
 
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
-    """Raise a ``ValueError`` for a line with another number of cells than the header."""
     with _open(path, reading.encoding) as (text, _):
         for line, cells in _records(text, reading):
             if len(cells) != columns and not (reading.comment and reading.comment in str(cells)):
@@ -132,7 +129,6 @@ def _check_lines(path: Path, columns: int, reading: Reading) -> None:
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
-    """Raise a ``ValueError`` if the name of a column is empty or used twice."""
     for position, name in enumerate(names, start=1):
         if not name:
             raise ValueError(f"{path}: column {position} has no name.")
@@ -142,7 +138,7 @@ def _check_names(names: Sequence[str], path: Path) -> None:
 
 @contextmanager
 def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]]:
-    """Open a text file, and yield it and a function for the fraction that has been read."""
+    """Open a text file, and yield it and the fraction read so far."""
     opener, size = _OPENERS.get(path.suffix.lower()), path.stat().st_size or 1
     try:
         with open(path, "rb") as file:
@@ -160,7 +156,7 @@ def _open_zip(file: BinaryIO) -> IO[bytes]:
     files = [name for name in archive.namelist() if not name.endswith("/")]
     names = [name for name in files if not name.startswith("__MACOSX/")]
     if len(names) != 1:
-        raise ValueError(f"{file.name} must contain one table; found {list_names(names, 'file')}.")
+        raise ValueError(f"{file.name} must contain one table, got {list_names(names, 'file')}.")
     return archive.open(names[0])
 
 
@@ -168,7 +164,7 @@ _OPENERS: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": _
 
 
 def _encoding(path: Path) -> str:
-    """Return the first of UTF-16, UTF-8 and cp1252 that decodes the file."""
+    """UTF-16 if the file has a byte order mark, else UTF-8 or cp1252."""
     with _open(path, "latin-1") as (text, _):
         start = text.read(1000)
     if path.suffix.lower() in (".json", ".xls", ".xlsx") or start.startswith(("{", "[{", "[[")):
@@ -183,7 +179,7 @@ def _encoding(path: Path) -> str:
 
 
 def _separator(path: Path, reading: Reading) -> str:
-    """Return the separator with the most cells in the header and most of the next lines."""
+    """Separator with the most cells in the header and most other lines."""
     with _open(path, reading.encoding) as (text, _):
         lines = list(islice(text, 100))
 
@@ -201,12 +197,12 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
         with pq.ParquetFile(path) as file:
             schema, total = file.schema_arrow, file.metadata.num_rows
             if total == 0:
-                raise ValueError(f"The table {path} has no rows.")
+                raise ValueError(f"{path} has no rows.")
             columns = [name for name in schema.names if name != _INDEX]
             _check_names(columns, path)
             for name in columns:
                 if pa.types.is_nested(kind := schema.field(name).type):
-                    raise ValueError(f"{path}: remove the column {name!r}, which has type {kind}.")
+                    raise ValueError(f"{path}: column {name!r} has type {kind}. Remove it.")
             has_index = _INDEX in schema.names
             notes = (f"{path}: the index of pandas was left out",) if has_index else ()
             size, end = rows or total, 0
@@ -220,7 +216,7 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
 
 
 def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Yield tables of ``rows`` rows, because batches end with the row groups of a file."""
+    """Yield tables of ``rows`` rows; batches end with row groups."""
     waiting = []
     for batch in batches:
         waiting.append(batch)
@@ -233,11 +229,11 @@ def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
 
 
 def load_pyarrow() -> tuple[Any, Any]:
-    """Return the modules ``pyarrow`` and ``pyarrow.parquet``."""
+    """Import ``pyarrow`` and ``pyarrow.parquet``."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        advice = 'Parquet files need pyarrow. Install it: pip install "creinn[parquet]"'
+        advice = 'Parquet files require pyarrow: pip install "creinn[parquet]"'
         raise ImportError(advice) from error
     return pyarrow, pyarrow.parquet

@@ -1,7 +1,4 @@
-"""Tables of texts and numbers, and checks of their cells.
-
-Messages name options as keywords, such as ``missing=``.
-"""
+"""Tables of texts and numbers, and checks of their cells."""
 
 import codecs
 import re
@@ -16,20 +13,20 @@ from creinn.data.features import Array
 from creinn.numerics import shorten_list
 
 MARKS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-")
-"""The default marks of missing values. Empty cells are always missing."""
+"""Default marks of missing values; empty cells are always missing."""
 _INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # in a column with missing values
 _SWAP = str.maketrans(".,", ",.")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for reading tables. The value ``auto`` is detected."""
+    """Options for reading tables; ``auto`` detects the value."""
 
-    missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto means MARKS
-    separator: str = "auto"  # the character between cells; \t is a tab
+    missing: tuple[str, ...] = ("auto",)  # auto means MARKS
+    separator: str = "auto"  # \t is a tab
     decimal: str = "auto"
     encoding: str = "auto"
-    comment: str = ""  # the character that starts a comment
+    comment: str = ""  # first character of comments
     dayfirst: bool | None = None  # whether 03/04/2021 is in April
 
     def __post_init__(self) -> None:
@@ -38,15 +35,15 @@ class Reading:
         try:
             codecs.lookup("utf-8" if self.encoding == "auto" else self.encoding)
         except LookupError as error:
-            raise ValueError(f"encoding= is not known to Python: {error}.") from error
+            raise ValueError(f"encoding= is unknown to Python: {error}.") from error
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The marks of missing values."""
+        """Marks of missing values."""
         return self.complete(".", MARKS).missing
 
     def complete(self, decimal: str, marks: Sequence[str]) -> "Reading":
-        """Replace ``auto`` by a decimal mark and marks of missing values."""
+        """Replace ``auto`` in ``decimal`` and ``missing``."""
         decimal = decimal if self.decimal == "auto" else self.decimal
         missing = [m for mark in self.missing for m in (marks if mark == "auto" else [mark])]
         return replace(self, decimal=decimal, missing=tuple(missing))
@@ -54,19 +51,19 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with named columns of numbers, or of texts and missing cells."""
+    """Table of numbers and texts."""
 
     name: str  # of the file
-    frame: pd.DataFrame  # the index is the row number
+    frame: pd.DataFrame  # the index is the row number from 0
     reading: Reading = Reading(separator=",")  # with the detected separator
-    notes: tuple[str, ...] = ()  # what was detected or omitted by the reader
-    share: float = 1.0  # the fraction of the file that has been read
+    notes: tuple[str, ...] = ()  # decisions of the reader
+    share: float = 1.0  # fraction of the file that is read
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def cells(self, column: str) -> pd.Series:
-        """Return the cells as texts or numbers, with ``None`` or NaN for missing cells."""
+        """Texts or numbers, or ``None`` or NaN if missing."""
         self.check_column(column)
         cells, marks = self.frame[column], np.array(self.reading.marks, dtype=object)
         if is_numeric(cells):
@@ -75,19 +72,19 @@ class Table:
         return cells.mask(cells.isin(marks), None) if len(marks) else cells
 
     def count_missing(self, column: str) -> pd.Series:
-        """Count the cells with each mark; empty cells are counted as ``"empty"``."""
+        """Count the missing cells by mark, or ``"empty"``."""
         cells = self.frame[column].astype(object)
         marks = cells[cells.isna() | cells.isin(self.reading.marks)]
         return marks.fillna("empty").value_counts()
 
     def texts(self, column: str) -> Array:
-        """Return the cells as texts, such as ``"1"`` for 1.0. Missing cells are ``None``."""
+        """Texts, such as ``"1"`` for 1.0, or ``None``."""
         codes, found = pd.factorize(self.cells(column))
         texts = [*(_INTEGER.sub(r"\1", str(text)) for text in found), None]
         return np.array(texts, dtype=object)[codes]
 
     def numbers(self, column: str) -> Array:
-        """Return the cells as numbers. Missing cells are NaN."""
+        """Numbers, or NaN if missing."""
         cells, decimal = self.cells(column), self.reading.decimal
         values = parse_numbers(cells, decimal)
         wrong = ~np.isfinite(values) & cells.notna().to_numpy()
@@ -102,34 +99,34 @@ class Table:
         return values
 
     def row(self, row: Any) -> str:
-        """Return the number of a row for messages. The first row is 1."""
+        """Row number for messages, from 1."""
         return f"row {self.frame.index[row] + 1}"
 
     def column(self, column: str) -> str:
-        """Return the name of a column for messages."""
+        """Column name for messages."""
         return f"{self.name}, column {column!r}"
 
     def at(self, row: Any, column: str) -> str:
-        """Return the name of a cell for messages."""
+        """Cell position for messages."""
         return f"{self.name} {self.row(row)}, column {column!r}"
 
     def check_column(self, column: str) -> None:
-        """Raise a ``ValueError`` if the column does not exist."""
+        """Raise a ``ValueError`` if the column is missing."""
         if column not in self.frame:
             known = ", ".join(map(str, self.frame))
             raise ValueError(f"{self.name} has no column {column!r}; its columns are {known}.")
 
 
-Tables = Sequence[Table]  # one table, or the lower and upper bounds of the same rows
+Tables = Sequence[Table]  # one, or lower and upper bounds
 
 
 def is_numeric(cells: pd.Series) -> bool:
-    """Return whether the type of a column is numeric, and not boolean."""
+    """Return whether a column is numeric."""
     return pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells)
 
 
 def as_cells(column: pd.Series) -> pd.Series:
-    """Return numbers unchanged, and other cells as stripped texts or NaN."""
+    """Strip cells that are not numbers."""
     if is_numeric(column):
         return column
     texts = column.dropna().astype(str).str.strip().astype(object)
@@ -137,7 +134,7 @@ def as_cells(column: pd.Series) -> pd.Series:
 
 
 def parse_numbers(cells: Any, decimal: str = ".") -> Array:
-    """Convert texts such as ``1234,5`` to numbers. Other texts become NaN."""
+    """Convert texts to numbers or NaN."""
     if not (isinstance(cells, pd.Series) and is_numeric(cells)):
         cells = pd.Series(cells, dtype=object)
         cells = cells.str.translate(_SWAP) if decimal == "," else cells
@@ -146,7 +143,7 @@ def parse_numbers(cells: Any, decimal: str = ".") -> Array:
 
 
 def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
-    """Return the given decimal mark, or the one that fits all cells of the most columns."""
+    """Return the given decimal mark, or the one that fits most columns."""
     if reading.decimal != "auto" or reading.separator == ",":
         return reading.decimal.replace("auto", ".")
     samples = [column.dropna().drop_duplicates().head(1000) for column in columns]
@@ -159,22 +156,22 @@ def detect_decimal(columns: Sequence[pd.Series], reading: Reading) -> str:
 
 
 def list_counts(counts: pd.Series) -> str:
-    """Return the texts of an index with their counts, such as ``'a' (2), 'b' (1)``."""
+    """List texts with their counts, such as ``'a' (2), 'b' (1)``."""
     return shorten_list([f"{text!r} ({count})" for text, count in counts.items()])
 
 
 def check_pair(tables: Sequence[Table | None]) -> None:
-    """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
+    """Raise an error if the columns or the numbers of rows differ."""
     lower, upper = tables[0], tables[-1]
     if lower is None or upper is None or len(lower) != len(upper):
-        raise ValueError("The lower and the upper bounds have different numbers of rows.")
+        raise ValueError("Lower and upper bounds have different numbers of rows.")
     for column in lower.frame.columns.symmetric_difference(upper.frame.columns):
         upper.check_column(column)
         lower.check_column(column)
 
 
 def check_cells(tables: Tables, column: str, is_number: bool = False) -> None:
-    """Raise a ``ValueError`` if two tables have reversed numbers or other texts in a column."""
+    """Raise an error if bounds are reversed or texts differ."""
     lower = tables[0]
     for upper in tables[1:]:
         if is_number:

@@ -1,7 +1,7 @@
 """Tables, figures and HTML pages for the results of an evaluation.
 
-Figures need plotly and images need Pillow (``pip install creinn[report]``); plots need matplotlib
-(``creinn[plots]``). These packages are imported when a function needs them.
+Figures and images require ``pip install creinn[report]``, and plots require
+``creinn[plots]``.
 """
 
 # fmt: off
@@ -15,7 +15,7 @@ from creinn.report.figures import (
 from creinn.report.explorer import Samples, choose_samples, explore
 from creinn.report.plots import plot_ood, plot_rejection, plot_reliability
 
-__all__ = [  # noqa: RUF022 (in the order of the modules)
+__all__ = [  # noqa: RUF022
     "MeanStd", "html_table", "markdown_table", "text_table",
     "Section", "Side", "image_grid", "interval_bars", "write_page",
     "coarsen", "confusion_map", "coverage_chart", "heat_map", "rejection_curves",

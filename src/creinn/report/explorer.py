@@ -1,6 +1,6 @@
-"""Interactive table of predictions for a page, as markup with JSON data and a script.
+"""Interactive table of predictions for a page.
 
-The bounds are rounded outwards, so that the drawn intervals contain the predicted intervals.
+The bounds are rounded outwards.
 """
 
 from collections import Counter
@@ -19,28 +19,27 @@ from creinn.evaluation.checks import as_numbers, as_numpy
 from creinn.report.page import data_uri
 from creinn.report.theme import render, require
 
-MOST = 1000  # samples on a page, which a browser can sort without a delay
+MOST = 1000  # samples on a page
 MOST_BOUNDS = 100_000  # on a page
-MOST_PIXELS = 96  # in the height and width of an image
-SCALE = 100_000  # the probabilities are integers in units of 1 / SCALE
+MOST_PIXELS = 96  # height and width of an image
+SCALE = 100_000  # of probabilities as integers
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of a dataset with the predictions of a model.
+    """Samples of a dataset with their predictions.
 
     Args:
-        data: The name of the dataset, which several groups of samples can share.
-        prediction: The predictions of the model.
-        names: The names of the samples.
-        rows: The number of rows of the dataset.
-        labels: The true classes, if known.
-        outside: Whether the samples are out of distribution, if known.
-        images: The images, as in :func:`creinn.report.image_grid`.
-        columns: The names of the columns of a table.
-        cells: The cells of the table as text, with a row for each sample.
-        widths: The predictions for other widths of the inputs, by a description of the width,
-            including ``prediction``.
+        data: Name of the dataset, which several groups of samples can share.
+        prediction: Predictions of the model.
+        names: Names of the samples.
+        rows: Number of rows of the dataset.
+        labels: True classes, if known.
+        outside: Whether they are out of distribution, if known.
+        images: See :func:`creinn.report.image_grid`.
+        columns: Column names of a table.
+        cells: Texts of the table, with a row for each sample.
+        widths: Predictions by input width, including ``prediction``.
     """
 
     data: str
@@ -59,19 +58,19 @@ def sample_limit(num_classes: int, kinds: int = 1) -> int:
     """Return the largest number of samples of each of ``kinds`` datasets.
 
     Example:
-        >>> sample_limit(10), sample_limit(10, kinds=2), sample_limit(1000)
-        (1000, 500, 100)
+        >>> sample_limit(10, kinds=2), sample_limit(1000)
+        (500, 100)
     """
     return max(1, min(MOST, MOST_BOUNDS // num_classes) // kinds)
 
 
 def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[np.intp]:
-    """Choose at most ``most`` samples, and return their sorted indices.
+    """Return the sorted indices of at most ``most`` samples.
 
-    One half has the highest scores; the other half is random.
+    Half of the samples have the highest scores, and the others are random.
 
     Example:
-        >>> chosen = choose_samples([0.1, 0.9, 0.2, 0.8, 0.3], most=4).tolist()
+        >>> chosen = choose_samples([0.1, 0.9, 0.2, 0.8, 0.3], most=4)
         >>> len(chosen), 1 in chosen, 3 in chosen
         (4, True, True)
     """
@@ -86,13 +85,13 @@ def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[n
 def explore(
     samples: Sequence[Samples], classes: Sequence[str], unit: str = "bits", rule: str = "maximality"
 ) -> Markup:
-    """Return the explorer as markup for a :class:`creinn.report.Section`.
+    """Return the explorer for a :class:`creinn.report.Section`.
 
     Args:
-        samples: The groups of samples.
-        classes: The names of the classes.
-        unit: The unit of the uncertainties.
-        rule: The decision rule for sets of classes.
+        samples: Groups of samples.
+        classes: Names of the classes.
+        unit: Unit of the uncertainties.
+        rule: Decision rule of the sets.
     """
     require(samples, "samples")
     counts = Counter[str]()
@@ -118,7 +117,6 @@ def explore(
 
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
-    """Convert a group of samples to JSON."""
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):
@@ -130,7 +128,7 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
             found = f"{len(values)} {name or 'predictions'}"
             raise ValueError(f"{samples.data}: {count} names, but {found}.")
     if (found := samples.prediction.probabilities.shape[-1]) != num_classes:
-        raise ValueError(f"{samples.data}: {found} classes, but {num_classes} names of classes.")
+        raise ValueError(f"{samples.data}: {found} classes, but {num_classes} class names.")
     return {
         "data": samples.data,
         "outside": samples.outside,
@@ -145,7 +143,6 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
 
 
 def _numbers(prediction: Any, rule: str) -> dict[str, Any]:
-    """Convert predictions to lists."""
     middle = as_numpy(prediction.probabilities) * SCALE
     lower, upper, label = middle, middle, as_numpy(prediction.label)
     kept = np.arange(middle.shape[-1]) == label[:, None]

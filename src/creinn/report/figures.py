@@ -1,4 +1,4 @@
-"""Plotly figures of the results of an evaluation and of credal sets."""
+"""Plotly figures of evaluations and credal sets."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from creinn.report.theme import FAINT, PALETTE, color, plotly, render, require, 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-MOST_POINTS = 500  # of a curve; longer curves are thinned
+MOST_POINTS = 500  # of a curve
 MOST_NUMBERS = 12  # classes of a confusion matrix with counts
 
 
@@ -29,17 +29,17 @@ def _template() -> Any:
 
 
 def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
-    """Create an empty figure with layout options of plotly."""
+    """Create an empty figure with layout options."""
     options = {"template": _template(), "height": height, "title_text": title, **layout}
     return plotly().Figure(layout=options)
 
 
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
-    """Draw accuracy-rejection curves, with a panel for each measure and a line for each model.
+    """Draw the accuracy-rejection curves ``curves[model][measure]``.
 
-    The curves are nested, such as ``curves["CreINN"]["epistemic"]``.
+    There is a panel for each measure and a line for each model.
     """
-    complete_first = sorted(curves.values(), key=len, reverse=True)  # defines the order of panels
+    complete_first = sorted(curves.values(), key=len, reverse=True)  # the order of panels
     measures = dict.fromkeys(name for by_measure in complete_first for name in by_measure)
     require(measures, "the dictionary of curves")
     every = [curve.accuracy for by_measure in curves.values() for curve in by_measure.values()]
@@ -58,7 +58,7 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
 
 
 def thin(curve: AccuracyRejection, most: int) -> AccuracyRejection:
-    """Return at most ``most`` points of a curve, with both ends."""
+    """Return at most ``most`` points of a curve."""
     count = len(curve.rejection)
     kept = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
     return AccuracyRejection(*(np.asarray(values)[kept] for values in curve))
@@ -67,9 +67,9 @@ def thin(curve: AccuracyRejection, most: int) -> AccuracyRejection:
 def score_histograms(
     scores: Mapping[str, Mapping[str, Any]], x_title: str = "uncertainty (bits)", bins: int = 40
 ) -> Side:
-    """Draw histograms of scores, with a panel for each model and the same bins for all groups.
+    """Draw histograms of ``scores[model][group]``, with a panel for each model.
 
-    The scores are nested, such as ``scores["CreINN"]["in distribution"]``.
+    All groups of a model have the same bins.
     """
     require(scores, "scores")
     groups = list(dict.fromkeys(group for by_group in scores.values() for group in by_group))
@@ -93,11 +93,11 @@ def training_curves(
     histories: Mapping[str, Sequence[Mapping[str, float | None]]],
     colors: Mapping[str, str] | None = None,
 ) -> Side:
-    """Draw training curves, with a line for each model and dashed lines for validation.
+    """Draw training curves, with dashed lines for validation.
 
     Args:
-        histories: The rows of :class:`creinn.training.History` for each model.
-        colors: The colors of the models.
+        histories: Rows of :class:`creinn.training.History` for each model.
+        colors: Colors of the models.
     """
     drawings = []
     for measure in ("loss", "accuracy", "width"):
@@ -122,7 +122,7 @@ def training_curves(
 
 
 def reliability_chart(found: Reliability) -> Side:
-    """Draw the accuracy and the share of samples in each bin of the confidence."""
+    """Draw the accuracy and the share of samples by confidence."""
     x_axis = {"title": "probability of the predicted class", "range": [0, 1]}
     percent = {"tickformat": ".0%"}
     data, rows = np.stack([found.rows, found.confidence], 1), "%{customdata[0]} samples"
@@ -137,9 +137,9 @@ def reliability_chart(found: Reliability) -> Side:
 
 
 def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
-    """Draw the empirical coverage and the mean set size for each nominal coverage.
+    """Draw the empirical coverage and the mean set size by nominal coverage.
 
-    The keys of a point are ``nominal``, ``coverage``, ``low``, ``high`` and ``mean_size``.
+    Points have ``nominal``, ``coverage``, ``low``, ``high`` and ``mean_size``.
     """
     points = {name: np.array(values) for name, values in pd.DataFrame(curve).items()}
     nominal, coverage = points["nominal"], points["coverage"]
@@ -158,7 +158,7 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
 def heat_map(
     matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius"
 ) -> "Figure":
-    """Draw a matrix as a heat map, for example the radii of a linear layer."""
+    """Draw a matrix, for example the radii of a linear layer."""
     values = as_numpy(matrix)
     rows, columns = values.shape
     height = np.clip(120 + 480 * rows / columns, 320, 700)
@@ -169,10 +169,10 @@ def heat_map(
 
 
 def confusion_map(counts: Any, names: Sequence[str]) -> "Figure":
-    """Draw a matrix of :func:`creinn.evaluation.confusion`, colored by the share of the row."""
+    """Draw :func:`creinn.evaluation.confusion`, colored by share of the row."""
     matrix = as_numpy(counts)
     if matrix.shape != (len(names), len(names)):
-        raise ValueError(f"The counts for {len(names)} names have shape {matrix.shape}.")
+        raise ValueError(f"{len(names)} names, but shape {matrix.shape}.")
     shares, titles = (
         matrix / matrix.sum(1, keepdims=True).clip(1),
         ("predicted class", "true class"),
@@ -196,14 +196,14 @@ def simplex(
     """Draw a credal set of three classes in a triangle, as in the paper.
 
     Args:
-        credal_set: One credal set with three classes; see :func:`coarsen`.
-        names: The names of the classes.
-        given: Lower and upper bounds that are not reachable, drawn as dotted lines.
-        height: The height in pixels.
+        credal_set: The credal set; see :func:`coarsen`.
+        names: Names of the classes.
+        given: Bounds that are not reachable, drawn as dotted lines.
+        height: Height in pixels.
     """
     if credal_set.shape != (3,) or len(names) != 3:
         found = f"shape {tuple(credal_set.shape)} and {len(names)} names"
-        raise ValueError(f"Expected one set of three classes, got {found}. Use coarsen().")
+        raise ValueError(f"Expected one set of three classes, got {found}. Use coarsen.")
     axes = {f"{axis}axis": {"title": name} for axis, name in zip("abc", names, strict=True)}
     margin = {"l": 60, "r": 60, "t": 40, "b": 45}
     drawing = figure(height=height, ternary={"sum": 1, **axes}, margin=margin)
@@ -224,12 +224,12 @@ def simplex(
 def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     r"""Merge all classes except two into a third class.
 
-    The result is exact: for probability intervals, the sum over a group of classes attains every
-    value in :math:`[\sum \underline q_j, \sum \overline q_j]` that fits :math:`\sum q = 1`.
+    This is exact: the sum over the merged classes attains all values in
+    :math:`[\sum \underline q_j, \sum \overline q_j]` that fit :math:`\sum q =
+    1`.
 
     Example:
-        >>> s = CredalSet([0.1, 0.2, 0.1, 0.1], [0.5, 0.6, 0.2, 0.2])
-        >>> coarsen(s, 0, 1)
+        >>> coarsen(CredalSet([0.1, 0.2, 0.1, 0.1], [0.5, 0.6, 0.2, 0.2]), 0, 1)
         CredalSet([0.1, 0.5], [0.2, 0.6], [0.2, 0.4])
     """
     shape, classes = tuple(credal_set.shape), set(range(credal_set.num_classes))
@@ -258,14 +258,13 @@ def _line(
 
 
 def _explain(drawing: "Figure", name: str, x: list[Any]) -> None:
-    """Draw a dashed line through ``(x, x)`` with an entry in the legend."""
+    """Draw a dashed diagonal."""
     _line(drawing, name, x, x, FAINT, None, "dash", hoverinfo="skip")
 
 
 def _bars(
     drawing: "Figure", edges: Numbers, y: Numbers, shade: str, hover: str, **options: Any
 ) -> None:
-    """Draw bars between the edges."""
     marker = {"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
     middle, width = (edges[:-1] + edges[1:]) / 2, np.diff(edges)
     drawing.add_bar(x=middle, y=y, width=width, marker=marker, hovertemplate=hover, **options)
@@ -274,7 +273,6 @@ def _bars(
 def _matrix(
     z: Any, titles: tuple[str, str], height: float, hover: str, opacity: float = 1, **options: Any
 ) -> "Figure":
-    """Draw a heat map with the first row at the top."""
     x_axis, y_axis = ({"title": title, "showgrid": False} for title in titles)
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
     scale = [[end, translucent(PALETTE[0], end * opacity)] for end in (0, 1)]
@@ -282,7 +280,6 @@ def _matrix(
 
 
 def _accuracy_range(values: Numbers) -> list[float]:
-    """Return the limits of an axis that is at least 0.2 wide."""
     high = float(values.max())
     low = max(0.0, min(float(values.min()), high - 0.2))
     high = max(high, low + 0.2)
@@ -291,7 +288,7 @@ def _accuracy_range(values: Numbers) -> list[float]:
 
 
 def _add(drawing: "Figure", name: str, points: Any, **options: Any) -> None:
-    """Draw points ``(n, 3)``; a row of NaN interrupts the line."""
+    """Draw points ``(n, 3)``; NaN interrupts the line."""
     a, b, c = as_numpy(points).T
     options["hovertemplate"] = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
     drawing.add_scatterternary(a=a, b=b, c=c, name=name, **options)

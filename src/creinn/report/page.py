@@ -1,6 +1,7 @@
 """HTML pages with text, tables, figures and images in a single file.
 
-The script of plotly is part of the file; the content security policy allows no other sources.
+The file contains the script of plotly, and its content security policy allows
+no other sources.
 """
 
 import base64
@@ -27,15 +28,15 @@ Part: TypeAlias = "str | Figure | Side"
 
 @dataclass(frozen=True)
 class Side:
-    """Parts side by side if the window is wide enough, with a common legend."""
+    """Parts side by side, with a common legend."""
 
     parts: Sequence[Part]
-    width: int = 300  # the smallest width of a part in CSS pixels
+    width: int = 300  # smallest width of a part in CSS pixels
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page with text, markup (tables, images), figures and :class:`Side`."""
+    """Section of text, markup, figures and :class:`Side`."""
 
     heading: str
     parts: Sequence[Part] = ()
@@ -44,11 +45,7 @@ class Section:
 def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: str = "") -> Path:
     """Write a page and return its path; an existing file is replaced.
 
-    Args:
-        path: The path of the file.
-        title: The title of the page.
-        sections: At least one section.
-        lead: The first paragraph.
+    ``lead`` is the first paragraph.
     """
     path = Path(path)
     write_bytes(path, page_html(title, sections, lead).encode("utf-8"))
@@ -56,9 +53,9 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
 
 
 def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
-    """Return a page as text; see :func:`write_page`."""
+    """See :func:`write_page`."""
     if not (title and sections and all(section.heading and section.parts for section in sections)):
-        raise ValueError("A page needs a title, and sections with a heading and parts.")
+        raise ValueError("A page needs a title and sections with heading and parts.")
     shown = [(one.heading, [(part, _figures(part)) for part in one.parts]) for one in sections]
     numbers = count(1)
 
@@ -78,16 +75,14 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
 
 
 def _figures(part: Part) -> list["Figure"]:
-    """Return the figures of a part."""
     if isinstance(part, Side):
         return [figure for one in part.parts for figure in _figures(one)]
     if not isinstance(part, str) and not hasattr(part, "to_plotly_json"):
-        raise TypeError(f"A part must be text, a figure or Side, got {type(part)}.")
+        raise TypeError(f"Expected text, a figure or Side, got {type(part)}.")
     return [] if isinstance(part, str) else [part]
 
 
 def _legend(figures: Sequence["Figure"]) -> dict[str, Any]:
-    """Return a trace for each name of the legend."""
     found: dict[str, Any] = {}
     for trace in (trace for figure in figures for trace in figure.data if trace.name):
         found.setdefault(trace.name, trace)
@@ -101,10 +96,10 @@ def image_grid(
     """Return a grid of images with captions; this requires Pillow.
 
     Args:
-        images: Arrays or tensors ``(height, width)`` or ``(channels, height, width)`` with 1 or 3
-            channels, of bytes or numbers in [0, 1].
-        captions: The text or markup below each image.
-        details: The text or markup next to each image, if any.
+        images: Bytes or numbers in [0, 1] of shape ``(height, width)`` or
+            ``(channels, height, width)`` with 1 or 3 channels.
+        captions: Text or markup below the images.
+        details: Text or markup next to the images.
     """
     require(images, "images")
     cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
@@ -121,7 +116,7 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> M
 def data_uri(image: Any, most: int | None = None) -> str:
     """Return an image of :func:`image_grid` as a ``data:`` address in PNG.
 
-    An image with more than ``most`` pixels in one direction is reduced, and the format is WebP.
+    An image with a side of more than ``most`` pixels is reduced to WebP.
     """
     try:
         from PIL import Image
@@ -139,12 +134,11 @@ def data_uri(image: Any, most: int | None = None) -> str:
 
 
 def _as_bytes(image: Any) -> npt.NDArray[np.uint8]:
-    """Check an image and convert it to bytes."""
     pixels = as_numpy(image)
     if pixels.ndim == 3 and len(pixels) == 1:
         pixels = pixels[0]
     if pixels.size == 0 or not (pixels.ndim == 2 or (pixels.ndim == 3 and len(pixels) == 3)):
-        raise ValueError(f"Expected an image of 1 or 3 channels, got shape {pixels.shape}.")
+        raise ValueError(f"Expected 1 or 3 channels, got shape {pixels.shape}.")
     if pixels.dtype == np.uint8:
         return pixels
     if not ((pixels >= 0) & (pixels <= 1)).all():

@@ -1,6 +1,6 @@
 """Plots of an evaluation with matplotlib; each function returns the axes.
 
-A prediction is a :class:`creinn.CredalSet`, or another object with its attributes.
+A prediction is a :class:`creinn.CredalSet` or an object with its attributes.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def plot_rejection(prediction: Any, labels: Any, ax: Any = None) -> "Axes":
-    """Plot the accuracy if the most uncertain rows are rejected, with the AUARC.
+    """Plot the accuracy if uncertain rows are rejected, with the AUARC.
 
     Args:
-        prediction: Predictions of the rows.
+        prediction: Prediction of the rows.
         labels: True classes ``(rows,)``.
-        ax: The axes; by default those of a new figure.
+        ax: The axes. The default is a new figure.
     """
     ax = axes_or_new(ax)
     for name, curve in summary.rejection(prediction, labels).items():
@@ -37,14 +37,14 @@ def plot_rejection(prediction: Any, labels: Any, ax: Any = None) -> "Axes":
 def plot_ood(
     inside: Any, outside: Any, by: str = "epistemic", bins: int = 40, ax: Any = None
 ) -> "Axes":
-    """Plot histograms of an uncertainty, with the AUROC of the detection.
+    """Plot histograms of an uncertainty, with the AUROC of OOD detection.
 
     Args:
-        inside: Predictions of in-distribution rows.
-        outside: Predictions of out-of-distribution rows, or several by name.
+        inside: Prediction of in-distribution data.
+        outside: Prediction of out-of-distribution data, or several by name.
         by: ``"aleatoric"``, ``"epistemic"`` or ``"total"``.
-        bins: The number of bins.
-        ax: The axes, as in :func:`plot_rejection`.
+        bins: Number of bins.
+        ax: The axes.
     """
     if by not in summary.MEASURES:
         raise ValueError(f"by must be one of {', '.join(summary.MEASURES)}; got {by!r}.")
@@ -66,7 +66,7 @@ def plot_ood(
 def plot_reliability(prediction: Any, labels: Any, bins: int = 15, ax: Any = None) -> "Axes":
     """Plot the accuracy in bins of the probability of the label.
 
-    See :func:`plot_rejection` for the arguments.
+    The arguments are as in :func:`plot_rejection`.
     """
     found = reliability(prediction.probabilities, labels, bins, prediction.label)
     ax = axes_or_new(ax)

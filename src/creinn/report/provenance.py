@@ -1,4 +1,4 @@
-"""Provenance of a result: the command, the versions and the commit of the code."""
+"""Provenance of a result: command, versions and commit."""
 
 import platform
 import subprocess
@@ -11,7 +11,7 @@ PACKAGES = ("creinn", "torch", "numpy", "scikit-learn", "scipy", "plotly")
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """Return the command, the commit (or ``None``) and the versions."""
+    """Return the command, commit (or ``None``) and versions."""
     found = {name: next(iter(distributions(name=name)), None) for name in PACKAGES}
     return {
         "command": command,
@@ -23,14 +23,17 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 def provenance_rows(origin: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the result of :func:`provenance` as rows of a table."""
+    """Return :func:`provenance` as a table."""
     versions = [f"{name} {found}" for name, found in origin["versions"].items() if found]
     facts = {**origin, "commit": origin["commit"] or "unknown", "versions": ", ".join(versions)}
     return [{"what": name, "value": str(value)} for name, value in facts.items()]
 
 
 def commit(directory: Path) -> str | None:
-    """Return the git commit of a tracked directory, with ``-dirty`` after changes."""
+    """Return the git commit of a directory, with ``-dirty`` after changes.
+
+    It is ``None`` if the directory is not tracked.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(directory), *arguments]
@@ -41,5 +44,5 @@ def commit(directory: Path) -> str | None:
         if not git("ls-files", "."):
             return None
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.SubprocessError):  # git or the repository is missing
+    except (OSError, subprocess.SubprocessError):  # no git or repository
         return None

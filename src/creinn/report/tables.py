@@ -16,7 +16,7 @@ NO_VALUE = "\N{EN DASH}"
 
 
 class MeanStd(NamedTuple):
-    """Mean and standard deviation of several runs; the deviation of one run is ``None``.
+    """Mean and standard deviation of runs; the latter is ``None`` for one run.
 
     Example:
         >>> MeanStd.of([1.0, 2.0, 3.0])
@@ -28,7 +28,7 @@ class MeanStd(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "MeanStd":
-        """Compute the mean and the sample standard deviation."""
+        """Compute both."""
         return cls(fmean(values), float(stdev(values)) if len(values) > 1 else None)
 
 
@@ -41,8 +41,8 @@ def format_cell(cell: Cell, digits: int = 3) -> str:
     """Format a cell; ``None`` is a dash.
 
     Example:
-        >>> format_cell(MeanStd(0.94312, 0.0021)), format_cell(12), format_cell(None)
-        ('0.943 ± 0.002', '12', '–')
+        >>> format_cell(MeanStd(0.94312, 0.0021)), format_cell(None)
+        ('0.943 ± 0.002', '–')
     """
     if cell is None:
         return NO_VALUE
@@ -55,16 +55,13 @@ def format_cell(cell: Cell, digits: int = 3) -> str:
 def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """Return a table for a terminal.
 
-    Args:
-        rows: The rows of the table.
-        digits: The number of decimals, or a dictionary by column.
+    ``digits`` is the number of decimals, or a dictionary by column.
 
     Example:
-        >>> print(text_table([{"model": "SNN", "acc": 0.9}, {"model": "CreINN", "acc": None}]))
-        model     acc
-        ------  -----
-        SNN     0.900
-        CreINN      –
+        >>> print(text_table([{"model": "SNN", "acc": 0.9}]))
+        model    acc
+        -----  -----
+        SNN    0.900
     """
     columns, cells, numeric = _grid(rows, digits)
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
@@ -78,10 +75,10 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """Return a Markdown table; see :func:`text_table`.
 
     Example:
-        >>> print(markdown_table([{"model": "SNN", "acc": MeanStd(0.9, 0.01)}], digits=2))
+        >>> print(markdown_table([{"model": "SNN", "acc": 0.9}], digits=2))
         | model | acc |
         |---|---:|
-        | SNN | 0.90 ± 0.01 |
+        | SNN | 0.90 |
     """
     columns, cells, numeric = _grid(rows, digits)
     rule = "|".join("---:" if right else "---" for right in numeric)
@@ -93,14 +90,14 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
 def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
     """Return an HTML table; see :func:`text_table`.
 
-    Columns that end with "(paper)" are grey.
+    Columns with a name that ends with "(paper)" are grey.
     """
     columns, cells, numeric = _grid(rows, digits)
     return render("table.html", columns=columns, numeric=numeric, rows=cells)
 
 
 def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Return the columns, the cells as text and which columns are numeric."""
+    """Return the columns, the cells, and which columns are numeric."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         raise ValueError("A table needs at least one row and one column.")

@@ -1,6 +1,6 @@
 """Common style of the reports: colors, fonts and jinja2 templates.
 
-The colors have a contrast of at least 3 on light and on dark pages.
+The colors have a contrast of at least 3 on light and dark pages.
 """
 
 import math
@@ -26,12 +26,12 @@ _TEMPLATES.globals["log"] = math.log
 
 
 def color(index: int) -> str:
-    """Return a color of the palette, which is repeated."""
+    """Return a color of the palette, in turn."""
     return PALETTE[index % len(PALETTE)]
 
 
 def translucent(shade: str, opacity: float) -> str:
-    """Return a color with the given opacity."""
+    """Make a color translucent."""
     return f"rgba{(*bytes.fromhex(shade[1:]), opacity)}"
 
 
@@ -41,19 +41,19 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def texts(template: str, **values: Any) -> dict[str, str]:
-    """Return the texts of a template by name, each in one line."""
+    """Return the texts of a template by name."""
     found = vars(_TEMPLATES.get_template(template).make_module(values)).items()
     return {name: " ".join(str(text).split()) for name, text in found if name[0] != "_"}
 
 
 def require(values: Sized, name: str) -> None:
-    """Raise a ``ValueError`` if there is nothing to draw."""
+    """Raise a ``ValueError`` if ``values`` is empty."""
     if len(values) == 0:
-        raise ValueError(f"There is nothing to draw: {name} is empty.")
+        raise ValueError(f"Nothing to draw: {name} is empty.")
 
 
 def plotly() -> Any:
-    """Return ``plotly.graph_objects``."""
+    """Import ``plotly.graph_objects``."""
     try:
         from plotly import graph_objects
     except ImportError as error:

@@ -383,7 +383,7 @@ def test_no_records_write_nothing(tmp_path, capsys):
     page, summary, code = run(folder)
     assert (code, summary) == (1, None)
     assert "old" in page
-    assert "There is nothing to draw" in capsys.readouterr().err
+    assert "the mapping of dots is empty" in capsys.readouterr().err
 
 
 def test_page_has_each_block_once():
