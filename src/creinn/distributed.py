@@ -23,7 +23,7 @@ if dist.is_available():
     import torch.distributed.nn.functional
 
 T = TypeVar("T")
-SYNC_SECONDS = 0.5
+SYNC_SECONDS = 0.5  # between two synchronizations
 _SINGLE_PROCESS = ContextVar("single_process", default=False)
 _LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
 

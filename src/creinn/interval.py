@@ -77,7 +77,7 @@ class Interval:
 
     @classmethod
     def from_center_radius(cls, center: Any, radius: Any) -> "Interval":
-        """Create ``[center - radius, center + radius]``."""
+        """Create ``[center - radius, center + radius]`` if ``radius >= 0``."""
         center, radius = as_floating(center, "center"), as_floating(radius, "radius")
         check_radius(center, radius)
         return cls(center - radius, center + radius)

@@ -18,7 +18,7 @@ PerRow = Float[Tensor, "*batch"]
 def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    The derivative of :func:`torch.abs` is 0, so a radius of 0 would not change.
+    The derivative of :func:`torch.abs` at 0 is 0, so a radius would stay 0.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0]))
@@ -93,8 +93,8 @@ def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
 def relu_(center_radius: Tensor) -> Tensor:
     r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``.
 
-    For the upper bound :math:`h = \max(c + r, 0)`, the new radius is
-    :math:`r' = \min(r, h / 2)` and the new center is :math:`h - r'`.
+    For radii ``>= 0`` and the upper bound :math:`h = \max(c + r, 0)`, the new
+    radius is :math:`r' = \min(r, h / 2)` and the new center is :math:`h - r'`.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)

@@ -43,7 +43,8 @@ def save(
 
     Args:
         model: A CreINN, an ensemble or a baseline.
-        directory: The directory, which is created if necessary.
+        directory: The directory, which is created if necessary. Other files are
+            not changed.
         classes: The names of the classes, by default ``model.class_names``.
         preprocessing: JSON values, by default ``model.preprocessing``.
 

@@ -7,7 +7,7 @@ plausible if its relative likelihood on the training data is at least
 .. math::
     \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(z_i + c\, e_k) - \log p_{y_i}(z_i)\Bigr) \ge \alpha
 
-This is an interval for each class, because the log-likelihood is concave in
+The plausible shifts are an interval, because the log-likelihood is concave in
 :math:`c`. A credal set contains the predictions for all plausible shifts.
 """
 
