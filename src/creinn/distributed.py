@@ -86,9 +86,10 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast_object(compute: Callable[[], T]) -> T:
-    """Call ``compute`` on rank 0, and return or raise on all processes.
+    """Call ``compute`` on rank 0, and return its result on all processes.
 
-    Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
+    An error is raised on all processes. Rank 0 uses :func:`single_process`.
+    Tensors are moved to the CPU.
     """
     if world_size() == 1:
         return compute()

@@ -18,7 +18,8 @@ PerRow = Float[Tensor, "*batch"]
 def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    The derivative of :func:`torch.abs` at 0 is 0, so a radius would stay 0.
+    The derivative of :func:`torch.abs` at 0 is 0, so a radius of 0 would not
+    change.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0]))
