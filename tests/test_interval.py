@@ -211,7 +211,7 @@ def test_data_loaders_stack_intervals() -> None:
     [
         ([0.0, 2.0], [1.0, 1.5], r"\[2, 1\.5\]"),
         ([[0.0], [float("nan")]], [[1.0], [1.0]], r"\(1, 0\)"),
-        ([0.0], [float("nan")], "NaN"),
+        ([0.0], [float("nan")], "nan"),
         ([0.0], [float("inf")], "inf"),
         ([0.0, 1.0], [1.0], r"\[2\]"),
     ],
@@ -230,7 +230,7 @@ def test_invalid_arguments_raise() -> None:
         Interval.from_center_radius(torch.zeros(2), torch.tensor([0.0, -1.0]))
     with pytest.raises(ValueError, match="radius"):
         Interval.from_center_radius(torch.zeros(2), torch.zeros(1))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="nan"):
         Interval.point(torch.tensor([float("nan")]))
     with pytest.raises(TypeError, match="Expected an Interval or a tensor"):
         as_interval([1.0])

@@ -1,6 +1,7 @@
 """Credal-set interval neural networks: classification with honest uncertainty.
 
-Public names are imported at the first use, so ``import creinn`` and the help do not load torch.
+Public names are imported at first use, so ``import creinn`` does not load
+torch.
 """
 
 from importlib import import_module
@@ -48,14 +49,14 @@ _HOME = {
     "load": "creinn.saving",
     "diagnose": "creinn.training.diagnose",
     "compile": "creinn.graph.compile",
-    "compile_for_predict": "creinn.graph.compile",  # private: for the compile cache
+    "compile_for_predict": "creinn.graph.compile",  # private
     "export": "creinn.graph.export",
     "native": "creinn.native",
     # data and evaluation
     "data": "creinn.data",
     "evaluation": "creinn.evaluation",
 }
-"""The module that defines each name, or that it is."""
+"""Module of each name."""
 
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",

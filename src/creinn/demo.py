@@ -1,9 +1,10 @@
 """The demo: six classifiers of handwritten digits, compared on one page.
 
-All have the same architecture and are trained on the digits 0 to 7. A CreINN-D is a trained SNN
-with a distance. The ensembles of CreINNs have half as many members as the Deep Ensemble, so the
-number of parameters is about the same for the paper's form (Section "Ensemble strategy"). The
-out-of-distribution images are not used to choose any of the settings.
+All have the same architecture and are trained on the digits 0 to 7. The
+ensembles of CreINNs have half as many members as the Deep Ensemble, so the
+number of parameters is about the same for the paper's form (Section "Ensemble
+strategy"). The out-of-distribution images are not used to choose any of the
+settings.
 """
 
 import json
@@ -46,12 +47,12 @@ ENSEMBLES = {"SNN": "Deep Ensemble", "CreINN": "CreINN ensemble", "CreINN-D": "C
 NAMES = tuple(name for pair in ENSEMBLES.items() for name in pair)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
 SECONDARY = ("parameters", "AUARC", "AUPRC", "classes in the set, test digits")
-"""Start of the measures that are only in the second table."""
+"""Prefixes of measures that are only in the second table."""
 
 RULE = "maximality"
-KNOWN = 8  # digits below this number are known classes
-TRAIN_SHARE = 0.18  # of the images of known digits
-VALIDATION = 1 / 6  # of the training images
+KNOWN = 8  # number of known digits
+TRAIN_SHARE = 0.18  # of the known digits
+VALIDATION = 1 / 6  # of the training set
 SHOWN = 4  # images in a row of the gallery
 
 Numbers = Mapping[str, float | None]
@@ -59,7 +60,7 @@ Numbers = Mapping[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
-    """Settings of the demo; ``members`` is the size of the ensembles of CreINNs."""
+    """Settings of the demo; ``members`` is the size of CreINN ensembles."""
 
     members: int = 5
     epochs: int = 40
@@ -76,22 +77,22 @@ class DemoConfig:
 
 
 class Trained(NamedTuple):
-    """Predictions of a network by group, and what the page shows."""
+    """Predictions of a network, and what the page shows."""
 
     predictions: Mapping[str, Any]
     history: Sequence[Numbers]
     parameters: int
-    radii: Tensor | None  # of the last layer of an interval network
+    radii: Tensor | None  # of the last layer
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Results by the names of :data:`NAMES`, then of :data:`GROUPS`."""
+    """Results by :data:`NAMES`, then by :data:`GROUPS`."""
 
     config: DemoConfig
     sizes: Mapping[str, int]  # numbers of images
     data: Mapping[str, Dataset]
-    predictions: Mapping[str, Mapping[str, Any]]  # of the first network of each kind
+    predictions: Mapping[str, Mapping[str, Any]]  # of the first networks
     runs: Mapping[str, Sequence[Numbers]]  # one for an ensemble
     parameters: Mapping[str, int]
     histories: Mapping[str, Sequence[Numbers]]  # of the first networks
@@ -116,7 +117,7 @@ class DemoResult:
         return [row for row in rows if complete or not str(row["measure"]).startswith(SECONDARY)]
 
     def curves(self) -> dict[str, dict[str, Any]]:
-        """Return the accuracy-rejection curves by model and measure."""
+        """Return accuracy-rejection curves by model and measure."""
         labels, curves = self.data[TEST].labels, {}
         for model, predictions in self.predictions.items():
             found = summary.rejection(predictions[TEST], labels)
@@ -130,7 +131,7 @@ def measures_of(model: str) -> list[str]:
 
 
 def read_data(seed: int) -> tuple[Dataset, dict[str, Dataset]]:
-    """Return the training images and those of each group."""
+    """Return the training images and the images of each group."""
     digits = load_digits()
     pixels = torch.from_numpy((digits.images * 255 / 16).round()).to(torch.uint8)[:, None]
     labels = torch.from_numpy(digits.target).long()
@@ -159,7 +160,7 @@ def run_demo(config: DemoConfig) -> DemoResult:
     train, groups = read_data(config.seed)
     part, validation = data.split(train, 1 - VALIDATION, config.seed)
     parts = {"training": part, "validation": validation, **groups}
-    # The CreINNs take longest and come first, so that the processes finish together.
+    # the slow CreINNs are first
     tasks = [("CreINN", i) for i in range(config.members)]
     tasks += [("SNN", i) for i in range(2 * config.members)]
     call = joblib.delayed(train_network)
@@ -194,7 +195,7 @@ def train_network(
     validation: Dataset,
     groups: Mapping[str, Dataset],
 ) -> dict[str, Trained]:
-    """Train a network and predict all groups; the first SNNs also become CreINN-Ds."""
+    """Train and predict; the first SNNs also become CreINN-Ds."""
     shape = {"num_classes": KNOWN, "in_channels": 1, "width": config.width}
     seed = 1000 * config.seed + index
     how = TrainConfig(
@@ -234,7 +235,7 @@ def _trained(model: Any, groups: Mapping[str, Dataset], history: Sequence[Any]) 
 
 
 def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Numbers:
-    """Return the measures of a model, with ``None`` if not defined."""
+    """Return the measures of a model, ``None`` if undefined."""
     test = predictions[TEST]
     numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}
     curves = summary.rejection(test, labels)
@@ -272,7 +273,7 @@ def run_and_report(config: DemoConfig, out: Path, command: str) -> int:
 
 
 def write_demo_page(path: Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
-    """Write the page; ``origin`` is the result of :func:`provenance`."""
+    """Write the page; ``origin`` is a result of :func:`provenance`."""
     text = texts("demo.txt", sizes=result.sizes, rule=RULE, **result.settings)
     settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
     seconds = f"{result.seconds:.0f} s for training, prediction and evaluation"
@@ -305,7 +306,6 @@ def write_demo_page(path: Path, result: DemoResult, origin: Mapping[str, Any]) -
 
 
 def _triangles(result: DemoResult) -> report.Side:
-    """Draw the credal sets of four images."""
     chosen = {
         "Test digit with median EU": (TEST, 0.5),
         "Test digit with the greatest EU": (TEST, 1),
@@ -327,7 +327,6 @@ def _triangles(result: DemoResult) -> report.Side:
 
 
 def _gallery(result: DemoResult) -> list[Markup]:
-    """Return the most and least certain images of each group."""
     model, rows = "CreINN-D ensemble", []
     for group, found in result.predictions[model].items():
         order = found.total.argsort(stable=True)
@@ -356,7 +355,7 @@ def _explorer(result: DemoResult) -> Markup:
 def _images(
     result: DemoResult, model: str, group: str, chosen: Any, title: str, has_bars: bool = False
 ) -> Markup:
-    """Return a heading and images with the predictions of a model."""
+    """Return a heading and images with predictions."""
     images, captions, bars = result.data[group], [], []
     for i in chosen:
         found, truth = result.predictions[model][group][i], images.labels[i]

@@ -1,4 +1,4 @@
-"""The choice of a torch device by name."""
+"""Choice of a torch device by name."""
 
 import os
 
@@ -8,9 +8,9 @@ from creinn.distributed import rank, world_size
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the torch device ``name``; ``"auto"`` is a GPU if there is one.
+    """Return the torch device ``name``; ``"auto"`` prefers a GPU.
 
-    In a process group ``"cuda"`` is the GPU ``cuda:LOCAL_RANK``, which also sends the messages.
+    In a process group, ``"cuda"`` is ``cuda:LOCAL_RANK``.
 
     Raises:
         ValueError: If the device cannot be used.

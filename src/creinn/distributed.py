@@ -1,4 +1,4 @@
-"""Functions for the processes of the default group of ``torch.distributed``.
+"""Functions for the processes of the default ``torch.distributed`` group.
 
 Without a group, there is one process.
 """
@@ -18,18 +18,18 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 
 if dist.is_available():
-    # If it is imported after a group is created, its default arguments keep the group alive, and a
-    # thread of the group can abort the process at exit. DistributedDataParallel imports it.
+    # If it is imported after a group is created, its default arguments keep the
+    # group alive, and a thread can abort the process at exit.
     import torch.distributed.nn.functional
 
 T = TypeVar("T")
-SYNC_SECONDS = 0.5  # between two synchronizations of the host with the device
+SYNC_SECONDS = 0.5  # between two synchronizations
 _SINGLE_PROCESS = ContextVar("single_process", default=False)
 _LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
 
 
 def world_size() -> int:
-    """Return the number of processes, which is 1 inside :func:`single_process`."""
+    """Return the number of processes; 1 inside :func:`single_process`."""
     has_group = dist.is_available() and dist.is_initialized() and not _SINGLE_PROCESS.get()
     return dist.get_world_size() if has_group else 1
 
@@ -41,7 +41,7 @@ def rank() -> int:
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """Compute as if there is only one process, without messages to the others."""
+    """Compute as if there is only one process."""
     token = _SINGLE_PROCESS.set(True)
     try:
         yield
@@ -53,7 +53,7 @@ def single_process() -> Iterator[None]:
 def process_group(device: str = "cpu") -> Iterator[None]:
     """Join the process group of torchrun, if any, and leave it on exit.
 
-    The backend is nccl on GPUs and gloo on CPUs. An existing group is used as it is.
+    The backend is nccl on GPUs and gloo on CPUs. An existing group is kept.
     """
     if "WORLD_SIZE" not in os.environ or not dist.is_available() or dist.is_initialized():
         yield
@@ -78,7 +78,7 @@ def all_sum(tensor: Tensor) -> Tensor:
 
 
 def gather(value: T) -> list[T]:
-    """Return the values of all processes by rank, which must support pickle."""
+    """Return the values of all processes by rank; they must support pickle."""
     values: list[Any] = [value] * world_size()
     if world_size() > 1:
         dist.all_gather_object(values, value)
@@ -86,9 +86,10 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast_object(compute: Callable[[], T]) -> T:
-    """Call ``compute`` on rank 0, and return its result or raise its error on all processes.
+    """Call ``compute`` on rank 0, and return its result on all processes.
 
-    Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
+    An error is raised on all processes. Rank 0 uses :func:`single_process`.
+    Tensors are moved to the CPU.
     """
     if world_size() == 1:
         return compute()
@@ -107,13 +108,13 @@ def broadcast_object(compute: Callable[[], T]) -> T:
 
 
 def broadcast_state(module: torch.nn.Module) -> None:
-    """Copy the parameters and buffers of rank 0 to all processes in place."""
+    """Copy the parameters and buffers of rank 0 to all processes."""
     if world_size() > 1:
         module.load_state_dict(broadcast_object(module.state_dict))
 
 
 def check_equal(given: dict[str, Any]) -> None:
-    """Raise a ``ValueError`` if a value in ``given`` differs between the processes."""
+    """Raise a ``ValueError`` if a value differs between processes."""
     first, *others = gather(given)
     for number, other in enumerate(others, 1):
         if names := [name for name, value in first.items() if other[name] != value]:
@@ -124,15 +125,15 @@ def check_equal(given: dict[str, Any]) -> None:
 
 
 class SyncTimer:
-    """Choose the steps in which the host waits for the device, about two per second.
+    """Choose the steps in which the host waits for the device, two per second.
 
-    Ctrl-C stops all of several processes at the next of these steps.
+    Ctrl-C stops all processes of a group at the next of these steps.
     """
 
     _handler: Any = None
     _has_stopped = False
     _interrupts = 0
-    _interval = 1  # in steps, the same in all processes
+    _interval = 1  # steps, in all processes
     _steps = 0  # since the last synchronization
 
     def __init__(self, device: torch.device) -> None:
@@ -151,7 +152,7 @@ class SyncTimer:
 
     def _interrupt(self, *_: Any) -> None:
         self._interrupts += 1
-        if self._interrupts > 2:  # one from the terminal and one from torchrun
+        if self._interrupts > 2:  # from the terminal and from torchrun
             raise KeyboardInterrupt
 
     def is_due(self) -> bool:
@@ -174,7 +175,7 @@ class SyncTimer:
 
 @contextmanager
 def report_lost_processes(can_resume: bool) -> Iterator[None]:
-    """Raise a ``ConnectionError`` with advice if torch has lost a process."""
+    """Raise a ``ConnectionError`` with advice if torch lost a process."""
     try:
         yield
     except RuntimeError as error:
@@ -183,6 +184,6 @@ def report_lost_processes(can_resume: bool) -> Iterator[None]:
             raise
         found = f"Process {rank()} of {world_size()} lost the connection to another process"
         again = "Start all processes again to resume from the last checkpoint."
-        advice = again if can_resume else "Set a directory for checkpoints to be able to resume."
+        advice = again if can_resume else "Set a checkpoint directory to be able to resume."
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ConnectionError(f"{found}. {advice} ({reason})") from error

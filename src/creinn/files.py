@@ -1,7 +1,7 @@
 """Atomic files: bytes, and tensors with a JSON header.
 
-A file is written to a temporary name and then renamed, so an interruption leaves either the old
-file or the new one. The format of tensors is safetensors, which contains no code.
+A file is written to a temporary name and then renamed, so an interruption
+leaves the old file or the new one. Tensors are in the safetensors format.
 """
 
 import json
@@ -15,7 +15,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-_HEADER = "creinn"  # the key of the header in the safetensors metadata
+_HEADER = "creinn"  # key in the safetensors metadata
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
@@ -23,7 +23,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
     Raises:
         OSError: If the file cannot be written; an existing file is not changed.
-        TypeError, ValueError: If the header is not JSON, or contains NaN or infinity.
+        TypeError, ValueError: If the header is not JSON without NaN.
     """
     copies: dict[str, Tensor] = {}
     memories = set()
@@ -42,7 +42,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is truncated or was not written by :func:`write_tensors`.
+        ValueError: If the file is damaged or has no header.
     """
     if not path.is_file():
         raise FileNotFoundError(f"The file {path} does not exist.")
@@ -58,7 +58,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file; an existing file is not changed if this raises an ``OSError``."""
+    """Write a file; an ``OSError`` leaves an existing file unchanged."""
     try:
         with new_file(path) as file:
             file.write(content)
@@ -68,17 +68,16 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that gets its name when the block ends without an error.
+    """Open a file that gets its name when the block ends without an error.
 
     Example:
         >>> from tempfile import mkdtemp
         >>> path = Path(mkdtemp(), "text")
         >>> with new_file(path) as file:
-        ...     _ = file.write(b"some")
         ...     path.exists()
         False
-        >>> path.read_bytes()
-        b'some'
+        >>> path.exists()
+        True
     """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
@@ -89,6 +88,6 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        with suppress(OSError):  # the temporary file may not exist
+        with suppress(OSError):
             temporary.unlink()
         raise

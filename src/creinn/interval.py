@@ -1,7 +1,7 @@
 r"""Tensors of closed intervals :math:`[\underline a, \overline a]`.
 
-They are the inputs and outputs of the layers in :mod:`creinn.nn` (Section "Interval neural
-networks" of Wang et al.; (forward_inn)). The bounds are not rounded outwards.
+Inputs and outputs of :mod:`creinn.nn` layers (Section "Interval neural
+networks" of Wang et al.; (forward_inn)). Bounds are not rounded outwards.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from creinn.numerics import as_floating, check_bounds, check_radius, traceable, valid_radius
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
-"""The interval version of each torch function; see :mod:`creinn.nn.functional`."""
+"""Interval versions of torch functions; see :mod:`creinn.nn.functional`."""
 
 
 def _attribute(name: str) -> Any:
@@ -25,28 +25,28 @@ def _attribute(name: str) -> Any:
 
 
 def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
-    """Return a method that applies a function to both bounds."""
-
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
         return self.map_monotone(lambda t: function(t, *args, **kwargs))
 
     method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    method.__doc__ = "As in ``torch.Tensor``, on both bounds."
+    method.__doc__ = "As in ``torch.Tensor``."
     return method
 
 
 class Interval:
     """A tensor of closed intervals.
 
-    Two flags save time and do not change the bounds: ``is_point`` (the bounds are the same tensor)
-    and ``nonnegative`` (they are known to be ``>= 0``).
+    The flags ``is_point`` (the bounds are the same tensor) and ``nonnegative``
+    (they are known to be ``>= 0``) save time.
 
     Args:
-        lower: The lower bounds, as a tensor or an argument of ``torch.as_tensor``.
+        lower: The lower bounds, as a tensor or an argument of
+            ``torch.as_tensor``.
         upper: The upper bounds, with the same shape, dtype and device.
 
     Raises:
-        ValueError: If the tensors do not match, a bound is not finite, or ``lower > upper``.
+        ValueError: If the tensors do not match, a bound is not finite, or
+            ``lower > upper``.
         TypeError: If the dtype is not a floating dtype.
 
     Example:
@@ -77,14 +77,14 @@ class Interval:
 
     @classmethod
     def from_center_radius(cls, center: Any, radius: Any) -> "Interval":
-        """Create ``[center - radius, center + radius]``, with a radius ``>= 0``."""
+        """Create ``[center - radius, center + radius]`` if ``radius >= 0``."""
         center, radius = as_floating(center, "center"), as_floating(radius, "radius")
         check_radius(center, radius)
         return cls(center - radius, center + radius)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the interval version of a torch function, or raise a ``TypeError``."""
+        """Call the interval version of a torch function."""
         if func not in ON_INTERVALS:
             known = ", ".join(sorted({version.__name__ for version in ON_INTERVALS.values()}))
             raise TypeError(f"{func.__name__!r} does not support intervals. Use one of {known}.")
@@ -118,7 +118,6 @@ class Interval:
         return self
 
     def _assign(self, other: "Interval") -> "Interval":
-        """Take the tensors of ``other``."""
         for name in Interval.__slots__:
             setattr(self, name, getattr(other, name))
         return self
@@ -127,14 +126,14 @@ class Interval:
 
     @property
     def bounds(self) -> Tensor:
-        """Both bounds in a tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
+        """Both bounds as ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
         if self._bounds is None:
             self._bounds = stack_parts(*self._pair)
         return self._bounds
 
     @property
     def center_radius(self) -> Tensor:
-        """Center and radius in a tensor, as in :attr:`bounds`."""
+        """Center and radius, stacked as in :attr:`bounds`."""
         if self._center_radius is None:
             self._center_radius = stack_parts(self.center, self.radius)
         return self._center_radius
@@ -226,7 +225,7 @@ class Interval:
     ) -> "Interval":
         """Apply a function that is non-decreasing in each element.
 
-        By default, the flag ``nonnegative`` does not change.
+        By default, ``nonnegative`` does not change.
         """
         nonnegative = self.nonnegative if nonnegative is None else nonnegative
         if self.is_point:
@@ -236,7 +235,8 @@ class Interval:
     def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
         """Apply a non-decreasing function of rows in one call.
 
-        A ``linear`` function is applied to the center and the radius if they are stored.
+        A ``linear`` function is applied to the center and the radius, if
+        stored.
         """
         if self.is_point or self.ndim < 2:
             return self.map_monotone(function)
@@ -246,7 +246,7 @@ class Interval:
         return create(function(rows).unflatten(0, (-1, 2)), self.nonnegative)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
-        """Flatten dimensions, as in ``Tensor.flatten``."""
+        """Flatten dimensions."""
 
         def flatten(t: Tensor) -> Tensor:
             return t.flatten(start_dim, end_dim)
@@ -346,7 +346,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 @traceable
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Stack intervals or tensors; a tensor among intervals is a point."""
+    """Stack intervals or tensors, as in :func:`cat`."""
     return cat([x.unsqueeze(dim) for x in tensors], dim)
 
 
@@ -356,7 +356,7 @@ def stack_axis(ndim: int) -> int:
 
 
 def stack_parts(first: Tensor, second: Tensor) -> Tensor:
-    """Pack two tensors; contiguous, because oneDNN corrupts memory in other formats."""
+    """Pack two tensors; contiguous, as oneDNN corrupts other formats."""
     return torch.stack((first, second), stack_axis(first.ndim)).contiguous()
 
 
@@ -381,7 +381,7 @@ def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
 
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
-    # The leaves can be any objects.
+    # leaves can be any objects
     return Interval._of_point(*leaves) if is_point else Interval._of_parts(*leaves)
 
 

@@ -1,8 +1,7 @@
-"""Settings of the memory allocator to keep freed memory in the process.
+"""Setting of the memory allocator that keeps freed memory in the process.
 
-By default, glibc returns large freed blocks to the kernel. The kernel clears each page before it is
-used again, which can be a large part of the training time. The function
-:func:`keep_freed_memory` is called by the command line and can be called by other programs.
+By default, glibc returns large freed blocks to the kernel, which clears each
+page before it is used again. This can take a large part of the training time.
 """
 
 import ctypes
@@ -13,10 +12,10 @@ _LARGEST_BLOCK, _LARGEST_TOTAL = 2**30, 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to 2 GiB of freed memory in this process, in blocks of up to 1 GiB.
+    """Keep up to 2 GiB of freed memory, in blocks of up to 1 GiB.
 
     Returns:
-        Whether the C library has this setting, as in glibc.
+        Whether the C library supports this, as in glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -1,4 +1,4 @@
-"""Numerically stable functions, argument checks, messages and tracing helpers."""
+"""Numerically stable functions, argument checks, messages and tracing."""
 
 import functools
 import math
@@ -18,17 +18,18 @@ PerRow = Float[Tensor, "*batch"]
 def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    The derivative of :func:`torch.abs` is 0 at 0, so a radius of 0 would not change.
+    The derivative of :func:`torch.abs` at 0 is 0, so a radius of 0 would not
+    change.
 
     Example:
-        >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
-        tensor([2., 0., 3.])
+        >>> magnitude(torch.tensor([-2.0, 0.0]))
+        tensor([2., 0.])
     """
     return torch.where(x < 0, -x, x)
 
 
 def valid_radius(radius: Values) -> Values:
-    """Compute ``max(radius, 0)`` with a gradient of 1, so that it can grow if it is negative."""
+    """Compute ``max(radius, 0)``, with a gradient of 1 for all values."""
     if torch.is_grad_enabled():
         return radius - radius.detach().clamp_max(0)
     return radius.clamp_min(0)
@@ -37,19 +38,19 @@ def valid_radius(radius: Values) -> Values:
 def xlogx(x: Values) -> Values:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 
-    The gradient at 0 is :math:`\ln` of the smallest normal number of the dtype.
+    The gradient at 0 is :math:`\ln` of the smallest normal number.
 
     Example:
-        >>> xlogx(torch.tensor([0.5, 1.0, 2.0]))
-        tensor([-0.3466,  0.0000,  1.3863])
+        >>> xlogx(torch.tensor([0.5, 1.0]))
+        tensor([-0.3466,  0.0000])
     """
     return x * x.clamp_min(torch.finfo(x.dtype).tiny).log()
 
 
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
-    """Return the weight of each row, given class weights ``(K,)`` or a column ``(..., 1)``.
+    """Return the weight of each row, given class weights or a column.
 
-    For a label distribution, this is the mean of the class weights under it.
+    For a label distribution, this is the mean of the class weights.
     """
     if weight.ndim > 1:
         return weight[..., 0]
@@ -62,19 +63,18 @@ def entropy(probabilities: PerClass) -> PerRow:
     .. math:: H(q) = -\sum_k q_k \log_2 q_k
 
     Example:
-        >>> entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
-        tensor([1., 0.])
+        >>> entropy(torch.tensor([0.5, 0.5, 0.0]))
+        tensor(1.)
     """
     return xlogx(probabilities).neg().sum(-1) / math.log(2.0)
 
 
 def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
-    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as a sum of two terms.
+    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` as two terms per class.
 
-    The first term is the largest of the other entries, without a gradient. The second term is in
-    :math:`[0, \ln(K - 1)]`. With two terms, ``(a - first) - second`` has no cancellation. The sum
-    over the other classes is :math:`\sum_j e^{x_j - \max x} - e^{x_k - \max x} \ge 1` if k is not
-    the largest class. For this class, it is computed directly.
+    The first term is the largest of the other entries, without a gradient. The
+    second term is in :math:`[0, \ln(K - 1)]`. With two terms,
+    ``(a - first) - second`` has no cancellation.
 
     Example:
         >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
@@ -86,16 +86,16 @@ def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
     second = values.masked_fill(is_top, -math.inf).amax(-1, keepdim=True)
     from_top = (x - top).exp()
     from_second = (x - second).masked_fill(is_top, -math.inf).exp()
-    without_k = from_top.sum(-1, keepdim=True) - from_top
+    without_k = from_top.sum(-1, keepdim=True) - from_top  # >= 1, or not used
     others = torch.where(is_top, from_second.sum(-1, keepdim=True), without_k)
     return torch.where(is_top, second, top), others.log()
 
 
 def relu_(center_radius: Tensor) -> Tensor:
-    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
+    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``.
 
-    For the upper bound :math:`h = \max(c + r, 0)`, the new radius is :math:`r' = \min(r, h / 2)`
-    and the new center is :math:`h - r'`. Small radii keep their digits.
+    For radii ``>= 0`` and the upper bound :math:`h = \max(c + r, 0)`, the new
+    radius is :math:`r' = \min(r, h / 2)` and the new center is :math:`h - r'`.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)
@@ -105,7 +105,7 @@ def relu_(center_radius: Tensor) -> Tensor:
 
 
 def widen(x: Values) -> Values:
-    """Convert to float64 for exact sums if the device is not MPS, which does not support it."""
+    """Convert to float64, except on MPS, which does not support it."""
     return x if x.device.type == "mps" else x.double()
 
 
@@ -115,7 +115,7 @@ def at_least_single(x: Values) -> Values:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Compute the square root. The value and the gradient are 0 where ``x <= 0``."""
+    """Compute the square root; it is 0 with gradient 0 where ``x <= 0``."""
     positive = x > 0
     return torch.where(positive, x, 1).sqrt() * positive
 
@@ -124,14 +124,14 @@ def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
     """Return the index of the first true entry.
 
     Example:
-        >>> first_index(torch.tensor([[False, False], [True, True]]))
-        (1, 0)
+        >>> first_index(torch.tensor([[False, True]]))
+        (0, 1)
     """
     return tuple(mask.nonzero()[0].tolist())
 
 
 def as_floating(value: Any, name: str) -> Tensor:
-    """Convert a tensor, an array or a list to a floating-point tensor."""
+    """Convert a tensor, array or list to a floating-point tensor."""
     if not isinstance(value, Tensor):
         value = torch.as_tensor(value)
         if not value.is_floating_point() and not value.is_complex():
@@ -142,7 +142,7 @@ def as_floating(value: Any, name: str) -> Tensor:
 
 
 def check_radius(center: Tensor, radius: Tensor) -> None:
-    """Raise a ``ValueError`` if a radius is negative or does not match its center."""
+    """Raise a ``ValueError`` if a radius is negative or does not match."""
     _check_alike(center=center, radius=radius)
     if _readable(radius) and bool((bad := ~(radius >= 0)).any()):
         at = first_index(bad)
@@ -150,11 +150,7 @@ def check_radius(center: Tensor, radius: Tensor) -> None:
 
 
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:
-    """Check bounds, and return whether all of them are known to be ``>= 0``.
-
-    Raises:
-        ValueError: If a bound is not finite, or a lower bound is larger than its upper bound.
-    """
+    """Check bounds, and return whether they are known to be ``>= 0``."""
     _check_alike(lower=lower, upper=upper)
     if not (_readable(lower) and _readable(upper)):
         return False
@@ -162,7 +158,7 @@ def check_bounds(lower: Tensor, upper: Tensor) -> bool:
     if bool(bad.any()):
         at = first_index(bad)
         raise ValueError(
-            "The bounds must satisfy lower <= upper and not be NaN or infinite, got "
+            "Bounds must be finite with lower <= upper, got "
             f"[{lower[at].item():g}, {upper[at].item():g}] at index {at}."
         )
     return bool((lower >= 0).all())
@@ -179,7 +175,6 @@ def _readable(tensor: Tensor) -> bool:
 
 
 def _check_alike(**tensors: Tensor) -> None:
-    """Raise a ``ValueError`` if the shapes, the dtypes or the devices differ."""
     for what in ("shape", "dtype", "device"):
         one, two = (getattr(tensor, what) for tensor in tensors.values())
         if one != two:
@@ -197,12 +192,12 @@ def check_integers(**values: Any) -> None:
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
+    """Return a count with its noun, such as ``2 rows``."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def list_names(names: Sequence[str], noun: str) -> str:
-    """Return the number of names and the first ones, such as ``2 columns (a, b)``."""
+    """Return a count and names, such as ``2 columns (a, b)``."""
     return f"{pluralize(len(names), noun)} ({shorten_list(names)})"
 
 
@@ -212,9 +207,9 @@ def shorten_list(names: Sequence[str]) -> str:
 
 
 def traceable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make ``function`` record one node when an argument is a ``torch.fx.Proxy``.
+    """Make ``function`` record one node if an argument is a ``torch.fx.Proxy``.
 
-    Unlike ``torch.fx.wrap``, this does not patch a module, so other threads are not affected.
+    Unlike ``torch.fx.wrap``, this is safe for threads.
     """
 
     @functools.wraps(function)
@@ -243,7 +238,7 @@ def check_share(name: str, value: float) -> float:
 
 
 def check_groups(groups: Any, shape: torch.Size) -> Tensor:
-    """Return the groups as integers, or raise a ``ValueError``."""
+    """Return groups as integers, or raise a ``ValueError``."""
     groups = torch.as_tensor(groups).cpu()
     is_integer = not groups.is_floating_point() and groups.dtype != torch.bool
     if not is_integer or groups.shape != shape or bool((groups < 0).any()):

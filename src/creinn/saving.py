@@ -1,7 +1,7 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``.
 
-The files contain no code. Networks are built by :mod:`creinn.graph.serialize`. The weights contain
-a copy of the configuration, so an interrupted :func:`save` leaves the old model or the new one.
+They do not contain code. The weights contain a copy of the configuration, so an
+interrupted :func:`save` leaves the old model or the new one.
 """
 
 import copy
@@ -26,7 +26,7 @@ from creinn.nn.registry import family_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
-ESTIMATOR = "estimator"  # the kind of preprocessing of a CreINNClassifier
+ESTIMATOR = "estimator"  # kind of preprocessing
 _WHAT = "creinn model"
 
 
@@ -36,19 +36,21 @@ def save(
     classes: Sequence[str | int] | None = None,
     preprocessing: Any = None,
 ) -> None:
-    """Save a model to a directory, and replace a model that is already there.
+    """Save a model to a directory, and replace a model there.
 
-    Raises a warning if the network has unknown layers; then its architecture is not saved.
+    Raises a warning if the network has unknown layers; then its architecture is
+    not saved.
 
     Args:
         model: A CreINN, an ensemble or a baseline.
-        directory: The directory, which is created if necessary. Other files are not changed.
-        classes: The names of the classes. The default is ``model.class_names``.
-        preprocessing: JSON values. The default is ``model.preprocessing``.
+        directory: The directory, which is created if necessary. Other files are
+            not changed.
+        classes: The names of the classes, by default ``model.class_names``.
+        preprocessing: JSON values, by default ``model.preprocessing``.
 
     Raises:
-        TypeError: If the class of the model is not known, or ``preprocessing`` is not JSON.
-        ValueError: If the number of names is wrong, or ``preprocessing`` contains NaN.
+        TypeError: If the model is not known, or ``preprocessing`` is not JSON.
+        ValueError: If the number of names is wrong, or a value is NaN.
         OSError: If a file cannot be written.
     """
     directory = Path(directory)
@@ -84,17 +86,18 @@ def load(
 ) -> Any:
     """Load a model of :func:`save`, in eval mode.
 
-    Raises a warning if the model is the network of an estimator, which scales its inputs.
+    Raises a warning if the model is the network of an estimator, which scales
+    its inputs.
 
     Args:
         directory: The directory of the model.
         device: The device of the model.
-        network: A network of the same architecture, if the file does not contain it. Its weights
-            are replaced. Each member of an ensemble uses a copy.
+        network: A network of the same architecture, if it is not saved. Its
+            weights are replaced, in a copy for each member of an ensemble.
 
     Raises:
         FileNotFoundError: If there is no model.
-        ValueError: If a file is damaged or has another format, or the network does not match.
+        ValueError: If a file is damaged, or the network does not match.
     """
     directory = Path(directory)
     config, weights = _read(directory)
@@ -117,7 +120,7 @@ def load(
 
 
 def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
-    """Return the configuration of a saved model; see :func:`load` for the errors."""
+    """Return the configuration of a saved model."""
     return _read(Path(directory))[0]
 
 
@@ -136,7 +139,7 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if _checksum(weights) != header["checksum"]:
         raise ValueError(f"{path} is damaged: its checksum does not match.")
     if header["id"] != config.get("id"):
-        config = header  # save() was interrupted between the two files
+        config = header  # save was interrupted
     return config, weights
 
 
@@ -146,13 +149,12 @@ def _calibrated(model: torch.nn.Module) -> list[CredalClassifier]:
 
 def _check_header(config: Any, path: Path) -> None:
     if not isinstance(config, dict) or config.get("what") != _WHAT:
-        raise ValueError(f"{path} is not part of a model that was saved by creinn.")
+        raise ValueError(f"{path} is not part of a model saved by creinn.")
     if config.get("format") != FORMAT:
         raise ValueError(f"{path} has format {config.get('format')}, expected {FORMAT}.")
 
 
 def _known_classes(name: Any) -> dict[str, Any]:
-    """Return the classes that can be saved, and import the baselines if necessary."""
     known: dict[str, Any] = {"CreINN": CreINN, "Ensemble": Ensemble}
     if name in known:
         return known
@@ -180,7 +182,6 @@ def _describe(model: Any) -> dict[str, Any]:
 
 
 def _check_named_layers(model: Any) -> None:
-    """Check that the graph of the network has the modules of the distance."""
     options = model.options()
     paths = [path.removesuffix(TOKENS) for path in options.get("feature_layers") or ()]
     for path in (*paths, options.get("logits_layer")):
@@ -198,7 +199,7 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
             members = description["members"]
             content = [_build(member, copy.deepcopy(network), path) for member in members]
         elif network is None and description["network"] is None:
-            found = f"The architecture in {path} was not saved, because {description['reason']}"
+            found = f"{path} has no architecture, because {description['reason']}"
             raise ValueError(f"{found} Use load(path, network=...).")
         elif network is None:
             content = architecture.build(description["network"])

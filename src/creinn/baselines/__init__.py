@@ -1,8 +1,6 @@
 """Baseline methods with the same interface as CreINN.
 
-A baseline takes an ordinary network, or a network with the layers of ``local_reparameterization``
-(BNN-R) or ``flipout`` (BNN-F). It predicts samples of distributions, or credal sets (EffCre,
-CreRL).
+They predict samples of distributions, or credal sets (EffCre, CreRL).
 """
 
 from creinn.baselines.bayesian_layers import flipout, local_reparameterization

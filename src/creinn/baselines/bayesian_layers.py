@@ -1,9 +1,9 @@
-r"""Layers with Gaussian weights, in the families ``local_reparameterization`` and ``flipout``.
+r"""Layers with Gaussian weights: ``local_reparameterization`` and ``flipout``.
 
 The distribution of a weight is :math:`N(\mu, \sigma^2)` with
-:math:`\sigma = \operatorname{softplus}(\rho)`. The parameters ``weight`` and ``bias`` are means, so
-that the state dict of an ordinary network can be loaded. The others are ``weight_rho`` and
-``bias_rho``. A layer draws a new sample at each call, also in eval mode.
+:math:`\sigma = \operatorname{softplus}(\rho)`. The means are ``weight`` and
+``bias``, so that the state dict of an ordinary network can be loaded. Each call
+draws a new sample, also in eval mode.
 """
 
 import math
@@ -19,11 +19,11 @@ from creinn.nn.registry import register_family
 from creinn.numerics import safe_sqrt
 
 INITIAL_STD = 0.05
-"""Initial standard deviation of a weight, times the root of the fan-in; 9 % of that of torch."""
+"""Initial standard deviation of a weight times the root of the fan-in; torch has 0.58."""
 
 
 class GaussianWeights(nn.Module):
-    """Mixin that adds standard deviations to the parameters of a torch layer."""
+    """Mixin that adds standard deviations to the parameters of a layer."""
 
     weight: Tensor
     bias: Any  # a Parameter or None
@@ -31,7 +31,7 @@ class GaussianWeights(nn.Module):
     bias_rho: Parameter | None
 
     def reset_parameters(self) -> None:
-        """Initialize the means and the standard deviations."""
+        """Initialize means and standard deviations."""
         super().reset_parameters()  # type: ignore[misc]
         rho = initial_rho(self.weight[0].numel())
         self.weight_rho = Parameter(torch.full_like(self.weight, rho))
@@ -54,7 +54,7 @@ class GaussianWeights(nn.Module):
         return self._conv_forward(x, weight, bias)  # type: ignore[operator]
 
     def kl(self, prior_std: float) -> Tensor:
-        """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
+        """Return the KL divergence from the prior in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
         posteriors = [Normal(self.weight, self.weight_std, validate_args=False)]
         if (bias_std := self.bias_std) is not None:
@@ -63,10 +63,10 @@ class GaussianWeights(nn.Module):
 
 
 class LocalReparameterization(GaussianWeights):
-    """Layer of BNN-R: local reparameterization (Kingma, Salimans and Welling 2015).
+    """Layer of BNN-R: local reparameterization (Kingma et al. 2015).
 
-    The layer samples the output, which has the mean ``W_mean x`` and the variance ``W_std^2 x^2``.
-    For a convolution, the correlation between positions is ignored, as in the paper.
+    For a convolution, the correlation between positions is ignored, as in the
+    paper.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,10 +80,9 @@ class LocalReparameterization(GaussianWeights):
 class Flipout(GaussianWeights):
     """Layer of BNN-F: flipout (Wen et al. 2018).
 
-    A call draws one perturbation ``D`` of the weights and ``d`` of the bias, and for each example
-    random signs ``s`` of the inputs and ``r`` of the outputs. The weights of row ``n`` are
-    ``W + D * outer(r_n, s_n)`` and its bias is ``b + d * r_n``, so they are uncorrelated between
-    examples.
+    A call draws one perturbation ``D`` of the weights, and for each example
+    ``n`` random signs ``s_n`` of the inputs and ``r_n`` of the outputs. The
+    weights ``W + D * outer(r_n, s_n)`` are uncorrelated between examples.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -100,7 +99,7 @@ class Flipout(GaussianWeights):
 
 
 class LayerFamily:
-    """``Linear`` and ``Conv1d`` to ``Conv3d`` with a mixin, and other layers of torch."""
+    """``Linear`` and convolutions with a mixin, and other layers of torch."""
 
     def __init__(self, name: str, mixin: type[GaussianWeights]) -> None:
         for kind in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d):
@@ -123,5 +122,5 @@ def initial_rho(fan_in: int) -> float:
 
 
 def inverse_softplus(std: float) -> float:
-    """Return the value ``rho`` with ``softplus(rho) = std``."""
+    """Return ``rho`` with ``softplus(rho) = std``."""
     return std + math.log(-math.expm1(-std))

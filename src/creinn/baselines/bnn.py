@@ -18,14 +18,15 @@ class BNN(SNN):
 
     Args:
         network: A module that returns logits, with layers of
-            ``creinn.baselines.local_reparameterization`` (BNN-R) or ``creinn.baselines.flipout``
-            (BNN-F).
+            ``creinn.baselines.local_reparameterization`` (BNN-R) or
+            ``creinn.baselines.flipout`` (BNN-F).
         samples: Number of forward passes of a prediction.
-        prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)`` of the parameters.
-        kl_weight: Weight of the KL divergence, divided by the number of training examples; 1 for
-            the negative ELBO. A smaller weight (a "cold" posterior) avoids underfitting if there
-            are many more weights than examples.
-        warmup: Fraction of the training steps in which the weight increases from zero.
+        prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)``.
+        kl_weight: Weight of the KL divergence, divided by the number of
+            training examples; 1 for the negative ELBO. A smaller weight avoids
+            underfitting if there are more weights than examples.
+        warmup: Fraction of the training steps in which the weight increases
+            from 0.
         num_logits, logit_norm, temperature: See :class:`creinn.baselines.SNN`.
     """
 
@@ -57,7 +58,7 @@ class BNN(SNN):
         if not self._gaussian_layers():
             raise ValueError(
                 "The network needs Gaussian weights. Use layers of "
-                "creinn.baselines.local_reparameterization or creinn.baselines.flipout."
+                "creinn.baselines.local_reparameterization or .flipout."
             )
 
     def _gaussian_layers(self) -> list[GaussianWeights]:
@@ -71,33 +72,32 @@ class BNN(SNN):
         self.num_steps = len(sizes) * epochs
 
     def after_step(self) -> None:
-        """Increase the number of steps."""
+        """Count the step."""
         self.step.add_(1)
 
     def current_kl_weight(self) -> Tensor:
         """Return the weight of the KL divergence at the current step."""
         if self.num_examples == 0:
-            advice = "Use fit, or call model.before_training(batches, epochs)."
-            raise RuntimeError(f"The loss needs the number of training examples. {advice}")
+            advice = "Use fit or model.before_training(batches, epochs)."
+            raise RuntimeError(f"The number of training examples is unknown. {advice}")
         ramp = (self.step + 1) / max(self.warmup * self.num_steps, 1)
         return self.kl_weight * ramp.clamp_max(1) / self.num_examples
 
     def normed_logits(self, x: Tensor) -> Tensor:
-        """Return one sample of the logits in training mode, and ``samples`` in eval mode."""
+        """Return ``samples`` samples of the logits, or one in training mode."""
         draw = super().normed_logits
         return torch.cat([draw(x) for _ in range(1 if self.training else self.samples)])
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the cross-entropy, plus the weighted KL divergence in training mode."""
+        """Return the cross-entropy, plus the weighted KL in training mode."""
         loss = super().loss(prediction, target, weight)
         return loss + self.current_kl_weight() * self.kl() if self.training else loss
 
     def _check_network(self, network: nn.Module, x: Any) -> None:
         device = self.step.device
-        # The check does not change the samples of later predictions.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             super()._check_network(network, x)
 
     def kl(self) -> Tensor:
-        """Return the KL divergence of all Gaussian weights from the prior in nats."""
+        """Return the KL divergence from the prior in nats."""
         return torch.stack([layer.kl(self.prior_std) for layer in self._gaussian_layers()]).sum()

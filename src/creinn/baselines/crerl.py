@@ -1,13 +1,13 @@
 r"""Relative-likelihood ensembles (CreRL, Löhr et al. 2025).
 
-The first network is trained as usual. Another network is plausible if its relative likelihood on
-the training data is at least :math:`\alpha`:
+The first network is trained as usual. Another network is plausible if its
+relative likelihood on the training data is at least :math:`\alpha`:
 
 .. math:: \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(x_i) - \log p^{(1)}_{y_i}(x_i)\Bigr) \ge \alpha
 
-Every other member starts from new weights and a bias towards one class, and is trained until its
-relative likelihood reaches a threshold. The thresholds are equally spaced between :math:`\alpha`
-and 1. The bounds of a credal set are the extreme probabilities of the members.
+The other members start from new weights and a bias towards one class, and are
+trained until they reach thresholds between :math:`\alpha` and 1. The bounds of
+a credal set are the extreme probabilities of the members.
 """
 
 import copy
@@ -28,25 +28,26 @@ from creinn.distributed import world_size
 from creinn.numerics import check_share
 
 BATCH, EVALUATION_BATCH = 128, 1024
-MIN_STEPS = 3000  # of training, if the threshold is not reached before
-STEPS = 8  # of the bisection between the weights before and after a pass
+MIN_STEPS = 3000  # unless a threshold is reached
+STEPS = 8  # of bisection
 
 
 class CreRL(Classifier):
     """Ensemble of plausible networks, with credal sets.
 
-    An untrained model predicts sets with the single distribution of the first member. The training
-    data must fit into the memory of the device.
+    An untrained model predicts the distribution of the first member. The
+    training data must fit into the memory of the device.
 
     Args:
-        members: Two or more networks of the same architecture. The training replaces the weights
-            of all except the first.
+        members: Two or more networks of the same architecture. The training
+            replaces the weights of all except the first.
         alpha: Smallest relative likelihood of a member, in (0, 1).
-        tilt: Number added to the initial bias of one class; member m prefers class m.
-        learning_rate: Learning rate of Adam for all members except the first.
-        passes: Largest number of passes over the training data for a member, but at least 3,000
-            steps. A member that does not reach its threshold is replaced by a copy of the first
-            one, with a warning.
+        tilt: Number added to the initial bias of the class that a member
+            prefers.
+        learning_rate: Learning rate of Adam for the other members.
+        passes: Largest number of passes over the training data, but at least
+            3,000 steps. A member below its threshold is then replaced by a copy
+            of the first one.
     """
 
     prediction_type = CredalSet
@@ -72,14 +73,14 @@ class CreRL(Classifier):
 
     @classmethod
     def from_options(cls, content: Any, **options: Any) -> "CreRL":
-        """Build an ensemble from its members, or from a network and the number of ``members``."""
+        """Build an ensemble from its members, or from a network."""
         if isinstance(content, nn.Module):
             norm, count = options.pop("logit_norm", False), options.pop("members", 8)
             content = [SNN(copy.deepcopy(content), logit_norm=norm) for _ in range(count)]
         return cls(content, **options)
 
     def forward(self, x: Tensor) -> Any:
-        """Return the credal sets, or predictions of the first member in training mode."""
+        """Return the credal sets, or the first predictions in training mode."""
         if self.training:
             return self.members[0](x)
         members = self.members if self.fitted else self.members[:1]
@@ -95,13 +96,13 @@ class CreRL(Classifier):
         return self.members[0].loss(prediction, target, weight)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Reset the other members, because the training changes the first one."""
+        """Reset the other members."""
         if world_size() > 1:
-            raise ValueError(f"CreRL needs one process, but there are {world_size()}.")
+            raise ValueError(f"CreRL needs one process, got {world_size()}.")
         self.fitted.fill_(False)
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Train all members except the first one."""
+        """Train the other members."""
         like = next(self.parameters())
         batches = [(check_tensor(x).to(like), y.to(like.device)) for x, y in data]
         x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
@@ -114,15 +115,14 @@ class CreRL(Classifier):
                 member.load_state_dict(first.state_dict())
                 found = f"its relative likelihood is below {threshold:.3g}"
                 warnings.warn(
-                    f"Member {number + 1} of CreRL is a copy of the first one: {found} after "
-                    f"{self.passes} passes. Use more passes, a larger learning rate, or a smaller "
-                    "tilt.",
+                    f"Member {number + 1} of CreRL is a copy of the first: {found} after "
+                    f"{self.passes} passes. Use more passes, a larger learning rate or less tilt.",
                     stacklevel=2,
                 )
         self.fitted.fill_(True)
 
     def _fit_member(self, member: Any, x: Tensor, y: Tensor, least: float) -> bool:
-        """Train a member, and return whether its log-likelihood reaches ``least``."""
+        """Train a member, and return whether it reaches ``least``."""
         optimizer = torch.optim.Adam(member.parameters(), self.learning_rate)
         for _ in range(max(self.passes, MIN_STEPS * BATCH // len(y))):
             before = copy.deepcopy(member.state_dict())
@@ -135,7 +135,7 @@ class CreRL(Classifier):
 
 @torch.no_grad()
 def log_likelihood(member: Any, x: Tensor, y: Tensor) -> float:
-    """Return the mean log-likelihood of the rows, in eval mode."""
+    """Return the mean log-likelihood in eval mode."""
     with evaluating(member):
         logs = torch.cat([member(rows).log_samples[0] for rows in x.split(EVALUATION_BATCH)])
     return -float(F.nll_loss(logs.double(), y))
@@ -143,13 +143,13 @@ def log_likelihood(member: Any, x: Tensor, y: Tensor) -> float:
 
 @torch.no_grad()
 def initialize(member: SNN, preferred: int, tilt: float) -> None:
-    """Draw new weights, and add ``tilt`` to the bias of the preferred class."""
+    """Draw new weights, and add ``tilt`` to the bias of a class."""
     for module in member.modules():
         if callable(reset := getattr(module, "reset_parameters", None)):
             reset()
     bias: Any = member.norm.bias if member.logit_norm else find_logits_layer(member.network).bias
     if bias is None:
-        raise ValueError("CreRL needs a bias in the layer of the logits. Use bias=True.")
+        raise ValueError("CreRL needs a bias in the logits layer. Use bias=True.")
     if member.num_logits == 1:
         bias += tilt if preferred else -tilt
     else:
@@ -158,7 +158,6 @@ def initialize(member: SNN, preferred: int, tilt: float) -> None:
 
 @torch.enable_grad()
 def _train_pass(member: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
-    """Train a member for one pass in random order."""
     member.train()
     for index in torch.randperm(len(y), device=y.device).split(BATCH):
         if len(index) > 1 or len(y) == 1:  # batch norm needs two rows
@@ -172,7 +171,7 @@ def _train_pass(member: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Ten
 def _move_back(
     member: Any, before: Mapping[str, Tensor], x: Tensor, y: Tensor, least: float
 ) -> None:
-    """Move the weights towards those before the last pass, as far as they are plausible."""
+    """Move the weights back, as far as they are plausible."""
     after = copy.deepcopy(member.state_dict())
 
     def move(share: float) -> None:

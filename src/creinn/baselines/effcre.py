@@ -1,13 +1,14 @@
 r"""Efficient credal prediction by decalibration (EffCre, Hofman et al. 2026).
 
-The method shifts the logit of one class of a trained network by a constant. A shift is plausible if
-its relative likelihood on the training data is at least :math:`\alpha`:
+The logit of one class of a trained network is shifted by a constant. A shift is
+plausible if its relative likelihood on the training data is at least
+:math:`\alpha`:
 
 .. math::
     \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(z_i + c\, e_k) - \log p_{y_i}(z_i)\Bigr) \ge \alpha
 
-The log-likelihood is concave in :math:`c`, so these shifts are an interval for each class. The
-credal set of a row contains the predictions for all plausible shifts.
+The plausible shifts are an interval, because the log-likelihood is concave in
+:math:`c`. A credal set contains the predictions for all plausible shifts.
 """
 
 import math
@@ -23,7 +24,7 @@ from creinn.distributed import all_sum
 from creinn.numerics import logsumexp_others
 
 LARGEST_SHIFT = 1e4
-"""Bound of the shifts, for a class whose likelihood does not limit them."""
+"""Bound of shifts that the likelihood does not limit."""
 
 STEPS = 64  # of the bisection
 
@@ -31,10 +32,10 @@ STEPS = 64  # of the bisection
 class EffCre(SNN):
     """Credal sets of one trained network, from plausible shifts of its logits.
 
-    An untrained model predicts sets with a single distribution, that of the network.
+    An untrained model predicts the distribution of the network.
 
     Args:
-        network: A module that returns logits of shape ``(N, K)``.
+        network: A module that returns logits ``(N, K)``.
         alpha: Smallest relative likelihood of a shift, in (0, 1].
         num_logits, logit_norm: See :class:`creinn.baselines.SNN`.
     """
@@ -57,13 +58,13 @@ class EffCre(SNN):
         self.register_buffer("shifts", like.new_zeros(2, self.num_classes))
 
     def forward(self, x: Tensor) -> Any:
-        """Return the credal sets, or predictions of an :class:`SNN` in training mode."""
+        """Return the credal sets, or predictions of an SNN in training mode."""
         if self.training:
             return super().forward(x)
         return CredalSet._wrap(*shifted_bounds(self._log_probabilities(x), *self.shifts))
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Reset the shifts, because the training changes the logits."""
+        """Reset the shifts."""
         super().before_training(data, epochs)
         self.shifts.zero_()
 
@@ -80,16 +81,15 @@ class EffCre(SNN):
 
 
 def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
-    """Return the smallest and the largest plausible shift of each class, ``(2, K)``.
+    """Return the smallest and the largest plausible shift of each class.
 
-    The log-probabilities ``(N, K)`` and classes ``(N,)`` are those of this process.
+    The log-probabilities ``(N, K)`` and classes are those of this process.
     """
     logs = logs.double()
     others = torch.stack(logsumexp_others(logs)).sum(0)
     counts = all_sum(torch.bincount(target, minlength=logs.shape[1]).double())
 
     def gain(shift: Tensor) -> Tensor:
-        """Return the change of the mean log-likelihood for a shift of each class."""
         normalizers = all_sum(torch.logaddexp(others, logs + shift).sum(0))  # 0 without shift
         return (counts * shift - normalizers) / counts.sum()
 
@@ -104,15 +104,14 @@ def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
 
 
 def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest probability of each class over the shifts.
+    """Return the smallest and the largest probability of each class.
 
-    A probability is monotone in its own shift and in that of another class, so its extremes belong
-    to the ends of these intervals.
+    A probability is monotone in each shift, so the extremes are at the ends.
 
     Args:
         logs: Log-probabilities ``(N, K)``.
-        smallest: Smallest shift of each class, at most 0.
-        largest: Largest shift of each class, at least 0.
+        smallest: Smallest shifts, at most 0.
+        largest: Largest shifts, at least 0.
     """
     others = torch.stack(logsumexp_others(logs)).sum(0)
     reduced, raised = logs + smallest, logs + largest
@@ -123,7 +122,6 @@ def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Ten
 
 
 def _max_of_others(x: Tensor) -> Tensor:
-    """Return the maximum over the other classes."""
     largest, index = x.topk(2, dim=-1)
     classes = torch.arange(x.shape[-1], device=x.device)
     return torch.where(classes == index[:, :1], largest[:, 1:], largest[:, :1])

@@ -1,9 +1,9 @@
 """Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022).
 
-The weights of the last layer are Gaussian and independent, so the logits are exactly Gaussian. The
-KL divergence in the loss is the one of the logits at context points. There are three differences
-from the paper: only the last layer is random, batch norm is in eval mode at the context points, and
-the training batch is not added to them.
+The weights of the last layer are Gaussian and independent, so the logits are
+Gaussian. The loss contains the KL divergence of the logits at context points.
+Unlike in the paper, only the last layer is random, batch norm is in eval mode
+at the context points, and the training batch is not added to them.
 """
 
 import inspect
@@ -24,21 +24,20 @@ from creinn.distance.class_statistics import Sample
 from creinn.numerics import check_integers, safe_sqrt
 
 JITTER = 1e-4
-"""Fraction of the prior variance that is added to both covariances."""
+"""Fraction of the prior variance added to both covariances."""
 
 
 class FSVI(BNN):
     """Network with a Gaussian last layer and a Gaussian prior over functions.
 
     Args:
-        network: A module that returns logits and ends in a ``Linear`` layer, whose parameters are
-            the means.
-        samples: Number of functions that are sampled for a prediction.
-        context: Source of the context points: ``"train"`` for the training inputs, or a tensor of
-            inputs. It may be None if the model is not trained.
+        network: A module that returns logits and ends in a ``Linear`` layer,
+            whose parameters are the means.
+        samples: Number of functions in a prediction.
+        context: The context points: ``"train"`` for the training inputs, a
+            tensor, or None if the model is not trained.
         context_points: The number of context points at each step.
-        prior_std: Standard deviation of the logits under the prior, which are independent with mean
-            zero.
+        prior_std: Standard deviation of the logits under the prior.
         **options: Other arguments of :class:`creinn.baselines.BNN`.
     """
 
@@ -59,14 +58,13 @@ class FSVI(BNN):
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
-        """Initialize the deviations; the fan-in of a bias is the number of outputs."""
         self.rho = nn.ParameterList(
             torch.full_like(p, initial_rho(p[0].numel() if p.ndim > 1 else len(p)))
             for p in find_logits_layer(self.network).parameters()
         )
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, with None for a tensor ``context``."""
+        """Return the arguments, with None for a tensor ``context``."""
         _, *names = inspect.signature(BNN).parameters
         return {
             **{name: getattr(self, name) for name in names},
@@ -76,7 +74,7 @@ class FSVI(BNN):
         }
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Count the examples and the steps, and store a sample of the training inputs."""
+        """Count the examples and steps, and sample the training inputs."""
         sample = Sample()
 
         def sampled() -> Iterator[tuple[Tensor, Tensor]]:
@@ -90,26 +88,26 @@ class FSVI(BNN):
             self._pool = sample.rows()
 
     def normed_logits(self, x: Tensor) -> Tensor:
-        """Return samples of the logits ``(S, N, K)``, which are independent between rows."""
+        """Return samples of the logits ``(S, N, K)``."""
         features, logits = last_layer(self.network, x, len(self.rho) == 2)
         std = safe_sqrt(features.square() @ self._variances().T)
         noise = std.new_empty((1 if self.training else self.samples, *std.shape)).normal_()
         return torch.stack([self.norm(drawn) for drawn in logits + std * noise])
 
     def kl(self) -> Tensor:
-        """Return the KL divergence at new context points."""
+        """Return the KL divergence at random context points."""
         return self.function_kl(self.draw_context())
 
     def draw_context(self) -> Tensor:
         """Return ``context_points`` random inputs."""
         if self._pool is None:
-            advice = "Pass context=, or call model.before_training(batches, epochs)."
+            advice = "Pass context= or use model.before_training(batches, epochs)."
             raise RuntimeError(f"FSVI has no context points. {advice}")
         chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
         return self._pool[chosen].to(self.rho[0])
 
     def function_kl(self, x: Tensor) -> Tensor:
-        """Return the KL divergence of the logits at ``x`` from the prior in nats."""
+        """Return the KL divergence of the logits at ``x`` in nats."""
         with torch.autocast(x.device.type, enabled=False):  # for the Cholesky factors
             mean, covariance = self.function_distribution(x)
             jitter = JITTER * self.prior_std**2
@@ -121,7 +119,7 @@ class FSVI(BNN):
             return terms.sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``M`` inputs."""
+        """Return the mean ``(K, M)`` and covariance of the logits at ``x``."""
         with evaluating(self):
             features, logits = last_layer(self.network, x, len(self.rho) == 2)
             mean = self.norm(logits).T
@@ -133,5 +131,4 @@ class FSVI(BNN):
         return mean, covariance
 
     def _variances(self) -> Tensor:
-        """Return the variances of the weight and the bias as a matrix ``(K, D)``."""
         return torch.cat([F.softplus(rho).square().view(len(rho), -1) for rho in self.rho], 1)

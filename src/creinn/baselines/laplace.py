@@ -1,8 +1,9 @@
 """Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
-The method of Hobbhahn, Kristiadi and Hennig (UAI 2022) approximates the posterior of the last layer
-by a Gaussian at the trained weights, so the logits are Gaussian. The Laplace bridge maps their
-distribution to a Dirichlet distribution. Batch norm after the last layer is folded into it.
+The posterior of the last layer is approximated by a Gaussian at the trained
+weights, so the logits are Gaussian. The Laplace bridge maps their distribution
+to a Dirichlet distribution (Hobbhahn, Kristiadi and Hennig, UAI 2022). Batch
+norm after the last layer is folded into it.
 """
 
 import math
@@ -22,10 +23,10 @@ from creinn.distributed import all_sum
 from creinn.numerics import check_integers
 
 PRIOR_PRECISIONS = torch.logspace(-4, 4, 81, dtype=torch.float64)
-"""Grid for the search of the prior precision."""
+"""Grid of prior precisions."""
 MARGINAL: Literal["marginal-likelihood"] = "marginal-likelihood"
 MAX_CONCENTRATION = 1e12
-"""Largest sum of the concentrations; avoids an overflow."""
+"""Largest sum of concentrations, to avoid overflow."""
 
 
 class LaplaceBNN(SNN):
@@ -34,10 +35,11 @@ class LaplaceBNN(SNN):
     Before :meth:`after_training`, the predictions are those of an :class:`SNN`.
 
     Args:
-        network: A module that returns ``K >= 3`` logits and ends in a ``torch.nn.Linear`` layer.
-        samples: Number of samples of the Dirichlet distribution, which ensembles use.
-        normalise: Whether to normalize the logits first; see :func:`laplace_bridge`.
-        prior_precision: A number, or ``"marginal-likelihood"`` for the value that maximizes it.
+        network: A module that returns ``K >= 3`` logits and ends in a
+            ``Linear`` layer.
+        samples: Number of samples of the Dirichlet distributions.
+        normalise: Whether to normalize the logits; see :func:`laplace_bridge`.
+        prior_precision: A number, or ``"marginal-likelihood"`` to maximize it.
         num_logits, logit_norm: See :class:`SNN`.
     """
 
@@ -73,7 +75,7 @@ class LaplaceBNN(SNN):
         self.curvature.to(head.weight.device, head.weight.dtype)
 
     def forward(self, x: Tensor) -> Predictive:
-        """Return a Dirichlet prediction, or that of an SNN in training and before the fit."""
+        """Return a Dirichlet prediction, or that of an SNN before the fit."""
         if self.training or not self.fitted:
             return super().forward(x)
         mean, covariance = self.logit_distribution(x)
@@ -103,12 +105,12 @@ class LaplaceBNN(SNN):
             self.precision.fill_(self.prior_precision)
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean ``(N, K)`` and the covariance ``(N, K, K)`` of the logits."""
+        """Return the mean ``(N, K)`` and the covariance of the logits."""
         features, logits = self._last_layer(x)
         return logits, self.curvature.covariance(features, self.precision)
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
-        r"""Return the Laplace approximation of the log marginal likelihood in nats.
+        r"""Return the Laplace approximation of the log marginal likelihood.
 
         .. math::
             \log p(D \mid \theta)
@@ -125,17 +127,16 @@ class LaplaceBNN(SNN):
         return self.log_likelihood - 0.5 * (prior_precision * squares + determinant)
 
     def _last_layer(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features, with a one for the bias, and the logits after batch norm."""
         features, logits = last_layer(self.network, x, self._has_bias)
         return features, self.norm(logits)
 
 
 class Kronecker(nn.Module):
-    """Generalized Gauss-Newton matrix of the last layer, as a Kronecker product.
+    """Gauss-Newton matrix of the last layer, as a Kronecker product.
 
-    The matrix is the sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows, approximated by
-    ``kron(B, A) / N`` with the sums ``B`` of the first and ``A`` of the second factors. The
-    eigenvalues and eigenvectors of ``B`` and ``A / N`` are stored.
+    The sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows is
+    approximated by ``kron(B, A) / N``, with the sums ``B`` and ``A`` of the
+    factors.
     """
 
     output_values: Tensor
@@ -150,7 +151,7 @@ class Kronecker(nn.Module):
             self.register_buffer(f"{name}_vectors", torch.zeros(size, size))
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Compute the factors from features ``(N, D)`` and probabilities ``(N, K)``."""
+        """Compute the factors from features and probabilities."""
         outputs, inputs = map(torch.zeros_like, (self.output_vectors, self.input_vectors))
         count = inputs.new_zeros((), dtype=torch.long)
         for phi, p in batches:
@@ -164,20 +165,21 @@ class Kronecker(nn.Module):
 
     @property
     def eigenvalues(self) -> Tensor:
-        """Eigenvalues of the Kronecker product, of shape ``(K, D)``."""
+        """Eigenvalues of the Kronecker product ``(K, D)``."""
         return torch.outer(self.output_values.clamp_min(0), self.input_values.clamp_min(0))
 
     def covariance(self, features: Tensor, prior_precision: Tensor) -> Tensor:
-        """Return the covariance ``(N, K, K)`` of the logits for features ``(N, D)``."""
+        """Return the covariance ``(N, K, K)`` of the logits."""
         weights = 1 / (self.eigenvalues + prior_precision)
         variances = (features @ self.input_vectors).square() @ weights.T  # (N, K)
         return (self.output_vectors * variances.unsqueeze(1)) @ self.output_vectors.T
 
 
 def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> Tensor:
-    r"""Return the concentrations of the Dirichlet distribution for Gaussian logits.
+    r"""Return the parameters of the Dirichlet distribution of Gaussian logits.
 
-    The logits are conditioned on the sum zero, which does not change the softmax. Then
+    The logits are conditioned on the sum zero, which does not change the
+    softmax. Then
 
     .. math::
         \alpha_k = \frac{1}{\Sigma_{kk}}
@@ -188,9 +190,9 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     Args:
         mean: Means of the logits ``(N, K)``.
         covariance: Covariances of the logits ``(N, K, K)``.
-        normalise: Whether to apply the correction of the paper for large variances, which rescales
-            the logits so that the mean variance is ``sqrt(K / 2)``. For smaller variances, the
-            predictions become sharper.
+        normalise: Whether to rescale the logits so that the mean variance is
+            ``sqrt(K / 2)``, the correction of the paper for large variances.
+            For smaller variances, the predictions become sharper.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)

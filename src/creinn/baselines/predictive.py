@@ -16,12 +16,13 @@ from creinn.numerics import entropy
 class Predictive(Uncertain):
     """Prediction with ``S`` distributions for each row.
 
-    The total uncertainty is the entropy of the mean distribution in bits, the aleatoric uncertainty
-    is the mean entropy, and the epistemic uncertainty is the difference (Eq:MC_bnn, AU_BNN).
+    The total uncertainty is the entropy of the mean distribution in bits, the
+    aleatoric uncertainty is the mean entropy, and the epistemic uncertainty is
+    the difference (Eq:MC_bnn, AU_BNN).
 
     Args:
-        samples: Distributions of shape ``(S, N, K)``.
-        log_samples: Their natural logarithms, if they are known more accurately, for the loss.
+        samples: Distributions ``(S, N, K)``.
+        log_samples: Their logarithms, if they are known more accurately.
 
     Example:
         >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
@@ -43,12 +44,12 @@ class Predictive(Uncertain):
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """Mean distribution of each row, of shape ``(N, K)``."""
+        """Mean distributions ``(N, K)``."""
         return self.samples.mean(0)
 
     @property
     def label(self) -> Tensor:
-        """Class with the largest mean probability."""
+        """Most probable classes."""
         return self.probabilities.argmax(-1)
 
     @cached_property
@@ -59,14 +60,13 @@ class Predictive(Uncertain):
         return self.samples.shape[1]
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Any:
-        """Apply a function of ``(..., N, K)`` to the tensors of the prediction."""
         return Predictive(function(self.samples))
 
     def __getitem__(self, index: Any) -> Any:
         return self._map(lambda t: t[..., index, :])
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Change the device or the dtype, as in ``Tensor.to``."""
+        """Change the device or the dtype."""
         return self._map(lambda t: t.to(*args, **kwargs))
 
     @classmethod
@@ -86,14 +86,14 @@ class Predictive(Uncertain):
 
 
 class DirichletPredictive(Predictive):
-    """Prediction with a Dirichlet distribution for each row, and uncertainties in closed form.
+    """Prediction with a Dirichlet distribution for each row.
 
     Args:
         concentration: Parameters of the Dirichlet distributions ``(N, K)``.
         samples: Number of samples, or samples, which ensembles use.
 
     Example:
-        >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)  # uniform on the simplex
+        >>> p = DirichletPredictive(torch.ones(1, 2))  # uniform on the simplex
         >>> p.total.item(), round(p.aleatoric.item(), 4)  # 1 and 1 / (2 ln 2) bits
         (1.0, 0.7213)
     """
@@ -106,7 +106,7 @@ class DirichletPredictive(Predictive):
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """Mean distribution of each row."""
+        """Mean distributions."""
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @cached_property
@@ -122,7 +122,7 @@ class DirichletPredictive(Predictive):
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> Predictive:
-        """Concatenate the predictions of several batches; some may have no concentration."""
+        """Concatenate predictions, of which some may have no concentration."""
         joined = Predictive.concatenate(predictions)
         if not all(isinstance(p, DirichletPredictive) for p in predictions):
             return joined  # the model is not fitted yet
@@ -131,7 +131,7 @@ class DirichletPredictive(Predictive):
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
-        """Return a Dirichlet prediction with the mean distribution and the mean strength."""
+        """Return a prediction with the mean distribution and strength."""
         strength = _mean([p.concentration.sum(-1, keepdim=True) for p in predictions])
         concentration = strength * _mean([p.probabilities for p in predictions])
         return DirichletPredictive(concentration, _mean([p.samples for p in predictions]))

@@ -19,18 +19,18 @@ from creinn.nn.registry import family
 
 _CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre, CreRL)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
-"""All classes that can be saved, by name."""
+"""Classes that can be saved, by name."""
 
 SOUND_RADII = 0.01
-"""Scale of the initial radii in sound mode, which avoids vacuous credal sets."""
+"""Scale of initial radii in sound mode, to avoid vacuous credal sets."""
 
 
 def build_classifier(method: Method, architecture: Callable[..., nn.Module], **options: Any) -> Any:
-    """Return an untrained classifier with the network ``architecture(layers=...)``.
+    """Return an untrained classifier of a method.
 
     Args:
         method: An entry of :data:`creinn.classifier.methods.METHODS`.
-        architecture: A function of the layer family.
+        architecture: A function of the layer family that returns a network.
         **options: Arguments of the classifier that replace those of the method.
 
     Example:
@@ -46,5 +46,5 @@ def build_classifier(method: Method, architecture: Callable[..., nn.Module], **o
 
 
 def build_ensemble(method: Method, members: Sequence[Any], **options: Any) -> Any:
-    """Return the ensemble of classifiers of one method."""
+    """Return an ensemble of classifiers of one method."""
     return (Ensemble if method.is_credal else DeepEnsemble)(members, **options)

@@ -1,4 +1,4 @@
-"""Standard neural network (SNN), the base class of other baselines, and Deep Ensembles."""
+"""Standard neural network (SNN), and Deep Ensembles."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,13 @@ from creinn.classifier.temperature import Temperature
 
 
 class SNN(Classifier):
-    """Classifier with an ordinary network, which is binary if the network has one logit.
+    """Classifier with an ordinary network, which is binary if it has one logit.
 
     Args:
-        network: A module that returns logits of shape ``(N, K)``.
-        num_logits: Number of logits ``K``; by default the size of the last parameter.
+        network: A module that returns logits ``(N, K)``.
+        num_logits: Number of logits; by default the size of the last parameter.
         logit_norm: Whether to apply batch norm to the logits.
-        temperature: Whether to divide the logits by a temperature that is fitted to the validation
-            data; see :mod:`creinn.classifier.temperature`.
+        temperature: Whether to fit a temperature to the validation data.
     """
 
     prediction_type: type[Prediction] = Predictive
@@ -56,30 +55,30 @@ class SNN(Classifier):
         return predict_logits(self.temperature(self.normed_logits(x)))
 
     def normed_logits(self, x: Tensor) -> Tensor:
-        """Return samples of the logits of shape ``(S, N, K)``, after batch norm."""
+        """Return samples of the logits ``(S, N, K)``."""
         return self.norm(as_logits(run(self.network, x), self.num_logits)).unsqueeze(0)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Reset the temperature, because the training changes the logits."""
+        """Reset the temperature."""
         self.temperature.reset()
 
     @torch.no_grad()
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit the temperature to the validation data if ``temperature`` is True."""
+        """Fit the temperature to the validation data."""
         if held_out is not None and self.temperature.is_on:
             self.eval()
             rows = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
             self.temperature.fit(rows, lambda z: predict_logits(z.transpose(0, 1)).probabilities)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction, or logits if ``loss`` is that of SNN, and the loss."""
+        """Return the prediction or the logits, and the loss."""
         if type(self).loss is not SNN.loss:
             return super().batch_loss(x, target, weight)
         logits = self.temperature(self.normed_logits(x).squeeze(0))
         return logits, logits_cross_entropy(logits, target, weight)
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the cross-entropy, averaged over the samples of the prediction."""
+        """Return the cross-entropy, averaged over the samples."""
         logs = prediction.log_samples.mean(0)
         if weight is None or weight.ndim == 1:
             return F.nll_loss(logs, target, weight)
@@ -87,7 +86,7 @@ class SNN(Classifier):
 
 
 class DeepEnsemble(Classifier):
-    """Deep Ensemble (Lakshminarayanan, Pritzel and Blundell 2017) of any baseline."""
+    """Deep Ensemble (Lakshminarayanan et al. 2017) of any baseline."""
 
     prediction_type = Predictive
 
@@ -103,13 +102,13 @@ class DeepEnsemble(Classifier):
 
 
 def predict_logits(logits: Tensor) -> Predictive:
-    """Return the prediction for samples of logits of shape ``(S, N, K)``.
+    """Return the prediction for samples of logits ``(S, N, K)``.
 
     A single logit belongs to class 1 of two classes.
 
     Example:
-        >>> predict_logits(torch.zeros(1, 2, 1)).probabilities
-        tensor([[0.5000, 0.5000], [0.5000, 0.5000]])
+        >>> predict_logits(torch.zeros(1, 1, 1)).probabilities
+        tensor([[0.5000, 0.5000]])
     """
     binary = logits.shape[-1] == 1
     logs = F.logsigmoid(torch.cat((-logits, logits), -1)) if binary else F.log_softmax(logits, -1)
@@ -124,6 +123,6 @@ def check_tensor(x: Inputs) -> Tensor:
 
 
 def last_layer(network: nn.Module, x: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
-    """Return the features ``(N, D)`` of the last layer, with a one for a bias, and the logits."""
+    """Return the features, with a one for a bias, and the logits."""
     features, logits = features_and_logits(network, x)
     return F.pad(features, (0, int(bias)), value=1.0), logits

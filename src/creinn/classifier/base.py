@@ -36,7 +36,7 @@ Missing = Literal["refuse", "vacuous"]
 
 
 class Prediction(Protocol):
-    """Prediction for ``N`` rows; a :class:`creinn.CredalSet` for credal classifiers."""
+    """Prediction for ``N`` rows, such as a :class:`creinn.CredalSet`."""
 
     @property
     def label(self) -> Tensor:
@@ -64,29 +64,29 @@ class Prediction(Protocol):
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any], /) -> "Prediction":
-        """Concatenate the predictions for several batches."""
+        """Concatenate the predictions of several batches."""
 
 
 class Classifier(Module):
-    """Base class of all classifiers; a call returns a :attr:`prediction_type`."""
+    """Base class of classifiers; a call returns a :attr:`prediction_type`."""
 
     prediction_type: type[Prediction]
     num_classes: int
     class_names: Sequence[str | int] | None = None
-    """Names of the classes, which :func:`creinn.save` saves."""
+    """Names of the classes; saved with the model."""
     preprocessing: Any = None
-    """Preprocessing as JSON, which :func:`creinn.save` saves."""
+    """Preprocessing as JSON; saved with the model."""
     network: Any  # not of ensembles
     members: Any  # of ensembles
     num_logits: int
-    is_checked = False  # whether check_network has succeeded
+    is_checked = False
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the mean loss; the shape of the weights is ``(K,)`` or ``(N, 1)``."""
+        """Return the mean loss, with weights ``(K,)`` or ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction or the logits of a training batch, and the loss."""
+        """Return the prediction or the logits of a batch, and the loss."""
         prediction = self(x)
         return prediction, self.loss(prediction, target, weight)
 
@@ -94,13 +94,13 @@ class Classifier(Module):
         """Prepare the training; ``data`` are in the order of the rows."""
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit what depends on the trained network to the rows of this process."""
+        """Fit what depends on the network to the rows of this process."""
 
     def after_step(self) -> None:
-        """Restore the constraints on parameters after an optimizer step."""
+        """Restore the constraints after an optimizer step."""
 
     def predict(self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse") -> Prediction:
-        """Return the concatenated predictions of :meth:`predict_batches`.
+        """Return the predictions of :meth:`predict_batches`.
 
         Raises:
             ValueError: If there are no rows.
@@ -113,23 +113,25 @@ class Classifier(Module):
     def predict_batches(
         self, x: Inputs, batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[Prediction]:
-        """Yield the predictions of successive batches, in eval mode and without gradients.
+        """Yield the predictions, in eval mode and without gradients.
 
-        Several threads can use the same model. If it is in training mode, a copy in eval mode is
-        used, which shares the weights.
+        It can be called from several threads. In training mode, a copy of the
+        model in eval mode is used, which shares the weights.
 
         Args:
-            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
-                of these; a ``Dataset``; or batches such as a DataLoader. Of items or batches that
-                are tuples or lists, the first entries are used.
-            batch_size: The number of rows per batch, unless ``x`` contains batches.
-            missing: For rows with NaN or infinite numbers, ``"refuse"`` raises an error, and
-                ``"vacuous"`` predicts all distributions with a credal classifier.
+            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`,
+                or a dict or tuple of these; a ``Dataset``; or batches. If the
+                items or batches are tuples, the first entries are used.
+            batch_size: The number of rows per batch, unless ``x`` contains
+                batches.
+            missing: For NaN or infinite numbers, ``"refuse"`` raises an error,
+                and ``"vacuous"`` predicts all distributions with a credal
+                classifier.
 
         Raises:
             TypeError: If ``x`` has another type.
-            ValueError: If a row has missing values, ``x`` has no batch dimension, or the network
-                does not return logits.
+            ValueError: If values are missing, ``x`` has no batch dimension, or
+                the network does not return logits.
 
         Example:
             >>> from creinn.baselines import SNN
@@ -142,21 +144,21 @@ class Classifier(Module):
     def predict_labelled(
         self, data: Any, batch_size: int = 256, missing: Missing = "refuse"
     ) -> tuple[Any, Tensor]:
-        """Return the predictions of labelled rows and their classes, in the same order.
+        """Return the predictions of labelled rows, and their classes.
 
-        The data are a pair of inputs and classes, a ``Dataset`` of pairs, or batches of pairs. The
-        other arguments are those of :meth:`predict_batches`.
+        The data are a pair of inputs and classes, a ``Dataset`` of pairs, or
+        batches of pairs. See :meth:`predict_batches` for the other arguments.
 
         Raises:
-            TypeError: If the type of the data is not supported, or if the classes are not integers.
+            TypeError: If the data are not supported, or if the classes are not
+                integers.
             ValueError: If there are no rows, or if a label is not a class.
 
         Example:
-            >>> from creinn.evaluation import summary
             >>> from creinn.baselines import SNN
-            >>> model, labels = SNN(torch.nn.Linear(2, 3)), torch.tensor([0, 1])
-            >>> list(summary.quality(*model.predict_labelled((torch.zeros(2, 2), labels))))
-            ['accuracy', 'log_loss', 'brier', 'expected_calibration_error']
+            >>> data = torch.zeros(2, 2), torch.tensor([0, 1])
+            >>> SNN(torch.nn.Linear(2, 3)).predict_labelled(data)[1]
+            tensor([0, 1])
         """
 
         def classes(y: Any) -> Tensor:
@@ -194,7 +196,6 @@ class Classifier(Module):
             yield prediction
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
-        """Predict a batch; ``first`` is the number of its first row."""
         like = next(p for p in self.parameters() if p.is_floating_point())
         with torch.no_grad():
             batch = to_device(batch, like.device, like.dtype)
@@ -202,7 +203,7 @@ class Classifier(Module):
                 return self._predict_rows(batch)
             if missing == "refuse":
                 raise ValueError(
-                    f"{found}. Impute or drop it, or use missing='vacuous' with a credal model."
+                    f"{found}. Impute or drop it; credal models accept missing='vacuous'."
                 )
             return self._vacuous(self._predict_rows(nan_to_zero(batch)), rows_not_finite(batch))
 
@@ -213,7 +214,7 @@ class Classifier(Module):
             if len(prediction) != count_rows(x):
                 raise ValueError(
                     f"The network returns {len(prediction)} rows of logits for {count_rows(x)} "
-                    "rows of inputs, which should be equal."
+                    "rows of inputs."
                 )
         except (RuntimeError, ValueError, IndexError) as error:
             self._explain(x, error)
@@ -221,29 +222,27 @@ class Classifier(Module):
         return prediction
 
     def _forward_fast(self, x: Inputs) -> Prediction:
-        """Predict in eval mode, without a change of the mode."""
         return in_eval_mode(self)(x)
 
     def _explain(self, x: Inputs, error: Exception) -> None:
-        """Raise a ``ValueError`` if invalid inputs are the cause of an error."""
         for part in self._with_networks():
             network = in_eval_mode(part.network)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
-                    f"Expected inputs with shape (N, ...), got a single row: {describe(x)}. Use "
-                    "x[None], or value[None] for all values of a dict."
+                    f"Expected inputs with shape (N, ...), got a single row: {describe(x)}. "
+                    "Use x[None] for each input."
                 ) from error
             if not isinstance(error, ValueError):
                 part._check_network(network, x)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
-            f"missing='vacuous' needs a credal model, found {type(self).__name__}. Impute or drop "
-            "rows with NaN or infinite numbers."
+            f"missing='vacuous' needs a credal model, got {type(self).__name__}. Impute or drop "
+            "missing values."
         )
 
     def check_network(self, x: Inputs) -> None:
-        """Raise a ``ValueError`` if a network does not return logits; the check runs once."""
+        """Raise a ``ValueError`` if a network does not return logits."""
         if all(part.is_checked for part in members_of(self)):
             return
         with LOCK, torch.inference_mode(False), torch.enable_grad():
@@ -253,11 +252,9 @@ class Classifier(Module):
                     part.is_checked = True
 
     def _check_network(self, network: Module, x: Inputs) -> None:
-        """Check :attr:`network`, or a copy of it in eval mode."""
         check_network(network, x, self.num_logits)
 
     def _take_mode_of_members(self) -> None:
-        """Put a new ensemble into eval mode if all members are in eval mode."""
         if not any(map(is_training, self.members)):
             self.eval()
 
@@ -272,7 +269,7 @@ class Classifier(Module):
 
     @classmethod
     def from_options(cls, content: Any, **options: Any) -> Any:
-        """Build a classifier from its network or members and :meth:`options`."""
+        """Build a classifier from its network or members."""
         return cls(content, **options)
 
     def save(
@@ -281,12 +278,12 @@ class Classifier(Module):
         classes: Sequence[str | int] | None = None,
         **about: Any,
     ) -> None:
-        """Save the model to a directory; see :func:`creinn.save`."""
+        """Save the model; see :func:`creinn.save`."""
         creinn.save(self, directory, classes, **about)
 
 
 def common_classes(members: Sequence[Classifier]) -> int:
-    """Return the common number of classes of members, or raise a ``ValueError``."""
+    """Return the number of classes of the members."""
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
@@ -300,9 +297,9 @@ def is_training(module: Module) -> bool:
 
 
 def in_eval_mode(module: Module) -> Module:
-    """Return a module if it is in eval mode, or else a copy in eval mode, or raise an error.
+    """Return a module if it is in eval mode, or else a copy in eval mode.
 
-    The copy shares parameters, buffers and hooks, so that other threads can use the module.
+    The copy shares parameters, buffers and hooks.
     """
     if not is_training(module):
         return module
@@ -313,7 +310,7 @@ def in_eval_mode(module: Module) -> Module:
         except Exception as error:
             raise RuntimeError(
                 f"{type(module).__name__} is in training mode and cannot be copied: {error}. Call "
-                "model.eval() before predictions."
+                "model.eval() first."
             ) from error
     return duplicate.eval()
 
@@ -326,7 +323,7 @@ def _shared(part: Module) -> list[Any]:
 
 @contextmanager
 def evaluating(module: Module) -> Iterator[None]:
-    """Put a module into eval mode, and restore the modes; not safe for threads."""
+    """Put a module into eval mode, and restore the modes; not thread-safe."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -342,12 +339,12 @@ def members_of(model: Any) -> list[Any]:
 
 
 def takes_intervals(model: Any) -> bool:
-    """Return whether the inputs of a model can be intervals."""
+    """Return whether the inputs can be intervals."""
     return all(getattr(member, "is_interval", False) for member in members_of(model))
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:
-    """Raise a ``ValueError`` if a value is not among names, or not in a ``Literal`` type."""
+    """Raise a ``ValueError`` if a value is not among the choices."""
     names = get_args(choices) or choices
     if value not in names:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, names))}, got {value!r}.")

@@ -1,7 +1,7 @@
 """Calibrations that are saved with the weights of a model.
 
-The mathematics is in :mod:`creinn.credal.conformal`, :mod:`creinn.credal.margin` and
-:mod:`creinn.credal.abstention`.
+See :mod:`creinn.credal.conformal`, :mod:`creinn.credal.margin` and
+:mod:`creinn.credal.abstention` for the mathematics.
 """
 
 import json
@@ -34,7 +34,7 @@ _NAME = "the calibration data"
 
 
 class Calibration(torch.nn.Module):
-    """Conformal calibration and limits for abstention, saved as JSON in the ``state_dict``."""
+    """Conformal calibration and limits for abstention, saved as JSON."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Calibration(torch.nn.Module):
     def update(
         self, conformal: Conformal | None, abstention: Abstention | None, now: dict[str, int]
     ) -> None:
-        """Replace the given calibrations and remove stale ones; ``now`` are the part hashes."""
+        """Replace the given calibrations, and remove stale ones."""
         if self.fitted_on.changes(now):
             self.reset()
         self.conformal = conformal or self.conformal
@@ -63,7 +63,7 @@ class Calibration(torch.nn.Module):
         self.fitted_on.parts = now
 
     def get_extra_state(self) -> Tensor:
-        """Return the calibrations as the bytes of a JSON text."""
+        """Return the calibrations as JSON bytes."""
         found = {"conformal": self.conformal, "abstention": self.abstention}
         parts = {name: None if one is None else asdict(one) for name, one in found.items()}
         text = json.dumps(parts, default=Tensor.tolist)
@@ -93,7 +93,7 @@ def fit_conformal(
     score: str | None = None,
     random: bool = False,
 ) -> Conformal:
-    """Compute the scores of predictions; see :meth:`CredalClassifier.calibrate`."""
+    """Compute scores; see :meth:`CredalClassifier.calibrate`."""
     labels, lower, usual = torch.as_tensor(labels), prediction.lower, 0.0
     if labels.is_floating_point():
         score = "deviation" if score is None else score
@@ -126,7 +126,7 @@ def fit_conformal(
 def fit_limits(
     prediction: CredalSet, labels: Any, max_error: float, confidence: float, measure: str, by: Any
 ) -> Abstention:
-    """Find the limits for abstention; see :meth:`CredalClassifier.calibrate`."""
+    """Find the limits; see :meth:`CredalClassifier.calibrate`."""
     labels = as_classes(labels, prediction.num_classes, _NAME, len(prediction))
     is_error = prediction.label != labels.to(prediction.label.device)
     ranking = prediction.ranking(measure)
@@ -135,19 +135,18 @@ def fit_limits(
 
 
 def split_by(by: Any, coverage: float | None, max_error: float | None) -> tuple[Any, str]:
-    """Return ``"class"``, the groups or ``None``, and the uncertainty that ranks the rows."""
+    """Return the groups and the uncertainty that ranks the rows."""
     if not isinstance(by, str) or (by == "class" and (coverage is not None or max_error is None)):
         return by, "total"
     if by in MEASURES and max_error is not None:
         return None, by
     raise ValueError(
-        f"by must be the groups of the rows, 'class' for a coverage, or for max_error one of "
+        f"by must be groups of rows, 'class' for a coverage, or for max_error one of "
         f"{', '.join(map(repr, MEASURES))}, got {by!r}."
     )
 
 
 def _check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
-    """Raise a ``ValueError`` if there are too few rows, or warn if some groups have too few."""
     counts = enumerate(torch.bincount(groups, minlength=1).tolist())
     few = [f"{group} ({n})" for group, n in counts if conformal_rank(n, coverage) > n]
     if not few:
@@ -156,8 +155,8 @@ def _check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
     if not has_groups:
         raise ValueError(f"{rule}, found {len(groups)}. Use more rows or a lower coverage.")
     warnings.warn(
-        f"{rule} in each group. The sets of other groups contain all classes. These groups, with "
-        f"their numbers of rows, are {shorten_list(few)}.",
+        f"{rule} in each group. Groups with fewer get sets of all classes. These groups "
+        f"(rows) are {shorten_list(few)}.",
         stacklevel=4,
     )
 

@@ -1,9 +1,9 @@
 """Cache of compiled models, invalidated when tensors, layers or options change.
 
-A compiled model is valid while the types of the layers, their options, and the identities and
-version counters of all parameters and buffers are unchanged. Writes through ``Tensor.data`` and
-changes of other Python objects are not detected; use :func:`clear`. Copies, ``state_dict`` and
-saved files do not contain the cache. Several threads may use it at the same time.
+A compiled model is valid while the types and options of the layers, and the
+identities and version counters of all parameters and buffers are unchanged.
+Writes through ``Tensor.data`` and changes of other objects are not detected;
+use :func:`clear`. The cache is safe for several threads.
 """
 
 import threading
@@ -19,16 +19,16 @@ from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakIdRef
 
 LOCK = threading.RLock()
-"""Held while hooks change, and while a module is copied, checked or compiled."""
+"""Held while a module is copied, checked or compiled, or its hooks change."""
 
 _PLAIN = (bool, int, float, str, type(None))
-_INTERNAL = frozenset(vars(Module()))  # attributes that are not options of a layer
+_INTERNAL = frozenset(vars(Module()))
 
 
 class _CacheEntry(NamedTuple):
     fingerprint: Any
-    tensors: list[Any]  # weak references, because the identities of live tensors are unique
-    compiled: Module | None  # None: the model cannot be compiled
+    tensors: list[Any]  # weak references; only live identities are unique
+    compiled: Module | None  # None if impossible
 
     def is_valid(self, current: list[Any] | None) -> bool:
         is_alive = all(tensor() is not None for tensor in self.tensors)
@@ -41,14 +41,14 @@ _ENTRIES: WeakKeyDictionary[Module, _CacheEntry] = WeakKeyDictionary()
 def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | None]) -> Any:
     """Return the compiled form of a model, or ``None`` if it has none.
 
-    The function ``build`` can return ``None``. It is not called if the model is in training mode,
-    or if it has hooks, a ``forward`` of an instance, or tensors of inference mode.
+    ``build`` is not called if the model is in training mode, or if it has
+    hooks, a ``forward`` of an instance, or tensors of inference mode.
     """
     current = fingerprint(model)
     if current is None:
         invalidate(model)
         return None
-    with LOCK:  # other threads wait for the compiled form
+    with LOCK:
         entry = _ENTRIES.get(model)
         if entry is None or not entry.is_valid(current):
             with torch.inference_mode(False), torch.no_grad():
@@ -64,7 +64,7 @@ def invalidate(model: Module) -> None:
 
 
 def clear(model: Module) -> None:
-    """Remove the compiled forms of a model and of models that share a module with it."""
+    """Remove the compiled forms of all models that share a module."""
     parts = set(model.modules())
     with LOCK:
         for other in list(_ENTRIES):
@@ -73,7 +73,7 @@ def clear(model: Module) -> None:
 
 
 def fingerprint(model: Module) -> list[Any] | None:
-    """Return the state that a compiled form depends on, or ``None`` if it must not be used."""
+    """Return the state of a compiled form, or ``None`` if there is none."""
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         return None
     state: list[Any] = []
@@ -101,15 +101,7 @@ def structure(module: Module) -> tuple[Any, ...]:
 
 
 def versions(module: Module) -> tuple[Any, ...]:
-    """Return the identity, address and version counter of each parameter and buffer.
-
-    Example:
-        >>> layer = torch.nn.Linear(2, 2)
-        >>> before = versions(layer)
-        >>> _ = layer.load_state_dict(layer.state_dict())  # writes to the same tensors
-        >>> versions(layer) == before
-        False
-    """
+    """Return the identity, address and version counter of each tensor."""
     return tuple(
         (WeakIdRef(tensor), tensor.data_ptr(), None if tensor.is_inference() else tensor._version)
         for tensor in _tensors(module)
@@ -122,7 +114,7 @@ def has_versions(module: Module) -> bool:
 
 
 def has_hooks(module: Module) -> bool:
-    """Return whether a module has forward hooks that do not record calls."""
+    """Return whether there are forward hooks that do not record calls."""
     if not (module._forward_hooks or module._forward_pre_hooks):
         return False
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())

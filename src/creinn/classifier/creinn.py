@@ -1,7 +1,7 @@
 """Credal-set interval neural network (CreINN and CreINN-D).
 
-Sections "Credal-set interval neural networks" and "Training procedure" of the paper. CreINN-D is an
-extension; see :mod:`creinn.distance.radius`.
+Sections "Credal-set interval neural networks" and "Training procedure" of the
+paper, with the extension of :mod:`creinn.distance.radius`.
 """
 
 import warnings
@@ -51,43 +51,42 @@ Loss = Literal["intersection", "bounds"]
 class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
-    The logits of ordinary networks are divided by a :mod:`creinn.classifier.temperature`, and those
-    of interval networks if ``temperature.is_on``.
-
     Args:
-        network: A module of :mod:`creinn.nn` layers that maps inputs to logits ``(N, K)``. With
-            ``distance``, it can be an ordinary network with inputs of any dtype, also a dict or
-            tuple of tensors.
-        mode: ``"paper"`` uses the batch norm and softmax of the paper, which do not guarantee
-            containment. ``"scaled"`` uses norms that preserve the order of the radii. ``"sound"``
-            guarantees in eval mode that the set contains the probabilities of all ordinary networks
-            with weights in the intervals. It needs small radii, see ``nn.scale_radii_``.
-        num_logits: The number of logits ``K``, by default of the last layer. One logit makes a
-            binary classifier.
-        logit_norm: Whether to apply batch norm to the logits, by default for interval networks, as
-            in the paper. Short training leaves the probabilities under-confident.
-        distance: Whether the credal sets become wider in eval mode with the distance from the
-            training data; see :meth:`fit_distance`. A number is the scale of the radii. With an
-            ordinary network, this is CreINN-D, the recommended form.
-        loss: ``"intersection"`` for the cross-entropy of the paper, or ``"bounds"``; see
-            :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules that compute the features. The deepest is the last.
-            The default is selected by :mod:`creinn.distance.feature_layers`.
-        logits_layer: The path of the module that computes the logits, for networks that return more
-            than logits or end in a softmax.
+        network: A module of :mod:`creinn.nn` layers that maps inputs to logits
+            ``(N, K)``. With ``distance``, it can be an ordinary network with
+            any inputs, and its logits are divided by a
+            :mod:`creinn.classifier.temperature`.
+        mode: ``"paper"`` uses the batch norm and softmax of the paper, which do
+            not guarantee containment. ``"scaled"`` uses norms that preserve the
+            order of the radii. ``"sound"`` guarantees in eval mode that the set
+            contains the probabilities of all ordinary networks with weights in
+            the intervals. It needs small radii, see ``nn.scale_radii_``.
+        num_logits: The number of logits ``K``, by default of the last layer.
+            One logit makes a binary classifier.
+        logit_norm: Whether to apply batch norm to the logits, by default for
+            interval networks, as in the paper.
+        distance: Whether the credal sets become wider in eval mode with the
+            distance from the training data; see :meth:`fit_distance`. A number
+            is the scale of the radii. With an ordinary network, this is
+            CreINN-D, the recommended form.
+        loss: ``"intersection"`` for the cross-entropy of the paper, or
+            ``"bounds"`` for :func:`creinn.bounds_cross_entropy`.
+        feature_layers: The paths of the modules that compute the features; the
+            deepest is the last. The default is selected by
+            :mod:`creinn.distance.feature_layers`.
+        logits_layer: The path of the module that computes the logits, if the
+            network returns more or ends in a softmax.
 
     Raises:
         ValueError: If an option is not valid, or if a distance is necessary.
 
     Example:
         >>> _ = torch.manual_seed(0)
-        >>> network = torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3))
-        >>> prediction = CreINN(network).eval()(torch.zeros(5, 2))
-        >>> prediction.lower.shape, bool((prediction.lower <= prediction.upper).all())
-        (torch.Size([5, 3]), True)
-        >>> layers = torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+        >>> layers = inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)
+        >>> CreINN(torch.nn.Sequential(*layers)).eval()(torch.zeros(5, 2)).lower.shape
+        torch.Size([5, 3])
         >>> x, y = torch.randn(90, 2), torch.arange(90) % 3
-        >>> model = CreINN(torch.nn.Sequential(*layers), distance=0.01).fit_distance(x, y)
+        >>> model = CreINN(torch.nn.Linear(2, 3), distance=0.01).fit_distance(x, y)
         >>> prediction = model.predict(torch.tensor([[0.0, 0.0], [99.0, 99.0]]))
         >>> [round(width, 2) for width in prediction.width.mean(1).tolist()]
         [0.0, 1.0]
@@ -113,8 +112,8 @@ class CreINN(CredalClassifier):
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
             raise ValueError(
-                "The network has no interval layer. Use the layers of creinn.nn, "
-                "creinn.convert(network) or distance=True."
+                "The network has no interval layer. Use creinn.nn layers, creinn.convert(network) "
+                "or distance=True."
             )
         if num_logits is None:
             is_last = layers and logits_layer is None
@@ -157,7 +156,7 @@ class CreINN(CredalClassifier):
 
     @property
     def mode(self) -> Mode:
-        """Mode of the network and of its interval batch norms."""
+        """Mode of the interval batch norms and the softmax."""
         return self._mode
 
     @mode.setter
@@ -178,7 +177,7 @@ class CreINN(CredalClassifier):
             "temperature": (self.temperature.is_on, self.temperature),
             "distance": () if radius is None else (radius,),
         }
-        if radius is None or layers is not None:  # otherwise they are not known yet
+        if radius is None or layers is not None:  # or else not known yet
             parts["feature layers"] = () if radius is None else (layers,)
         return part_hashes(parts)
 
@@ -205,7 +204,7 @@ class CreINN(CredalClassifier):
         return fitted_on.changes(self.part_hashes(), names) if fitted_on.parts else []
 
     def forward(self, x: Inputs) -> CredalSet:
-        """Return the credal set of each row."""
+        """Return the credal sets."""
         x, radius = self._inputs(x), self.distance_radius
         if radius is None or self.training or not radius.has_data:
             if self._has_fitted_distance:
@@ -219,12 +218,12 @@ class CreINN(CredalClassifier):
         return credal_set(logits, self.mode, radius(features))
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the cross-entropy of the intersection probability, or of both bounds."""
+        """Return the cross-entropy of the prediction."""
         function = bounds_cross_entropy if self._loss == "bounds" else cross_entropy
         return function(prediction, target, weight, check=False)
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction or, for an ordinary network, the logits, and the loss."""
+        """Return the prediction or the logits, and the loss."""
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
         logits = self._logits(self._inputs(x)).lower
@@ -252,25 +251,32 @@ class CreINN(CredalClassifier):
     def fit_distance(
         self, x: Inputs, y: Tensor | None = None, held_out: Any = None, batch_size: int = 256
     ) -> "CreINN":
-        """Fit the distance to the training data, and return the model in eval mode.
+        """Fit the distance to the training data.
 
-        The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
-        number, the scale is chosen on at most 20,000 rows of the held-out data, or else of a sixth
-        of the training data; see :func:`creinn.distance.fitting.choose_scale`. The memory
-        is constant for a DataLoader or Dataset. In a process group, each process uses all its rows.
+        The result is the model in eval mode. The temperature, if it is on, is
+        fitted to the held-out data first. Unless ``distance`` is a number, the
+        scale is chosen on at most 20,000 rows of the held-out data, or else on
+        a sixth of at most 20,000 training rows; see
+        :func:`creinn.distance.fitting.choose_scale`. The memory is constant for
+        a DataLoader or Dataset. In a process group, each process uses all its
+        rows.
 
         Args:
             x: The training inputs, a Dataset of pairs, or a DataLoader.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. Of distributions
-                ``(N, K)``, the most probable class counts.
-            held_out: Data that the network was not trained on, in the same forms.
-            batch_size: The number of rows per batch, unless the data contain batches.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. Of
+                distributions ``(N, K)``, the most probable class counts.
+            held_out: Data that the network was not trained on, in the same
+                forms.
+            batch_size: The number of rows per batch, unless the data contain
+                batches.
 
         Raises:
-            ValueError: If there are no rows or features, or if a label is not a class.
+            ValueError: If there are no rows or features, or if a label is not a
+                class.
 
         Warns:
-            LabelWarning: If a class has no row, or the accuracy is not better than chance.
+            LabelWarning: If a class has no row, or the accuracy is not better
+                than chance.
         """
         if self.distance_radius is None:
             self._add_distance()
@@ -320,7 +326,7 @@ class CreINN(CredalClassifier):
     def _add_distance(self) -> None:
         if self.feature_layers is None:
             find_logits_layer(self.network, self.logits_layer)  # raises if there is none
-        self.is_checked = False  # the features are not checked yet
+        self.is_checked = False
         radius = DistanceRadius(self.num_classes).train(self.training)
         self.distance_radius = radius.to(next(self.network.parameters()))
         self.distance_fitted_on.parts = {}
@@ -337,8 +343,8 @@ class CreINN(CredalClassifier):
             return as_interval(x)
         if isinstance(x, Interval):
             raise TypeError(
-                "An ordinary network needs tensors, got an Interval. For intervals, use layers of "
-                "creinn.nn, or creinn.convert(network)."
+                "An ordinary network needs tensors, got an Interval. Use creinn.nn layers or "
+                "creinn.convert(network)."
             )
         return x
 
@@ -355,7 +361,7 @@ class CreINN(CredalClassifier):
         return self.temperature(self._unscaled(output))
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
-        """Return the features, as intervals in sound mode only, and the scaled logits."""
+        """Return the features, as intervals in sound mode only, and logits."""
         layers, features = self.feature_layers or (), []
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
         for path, output in zip(layers, outputs, strict=True):

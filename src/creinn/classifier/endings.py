@@ -15,16 +15,15 @@ _PROBABILITIES = {
     "Softmax": "softmax",
     "LogSoftmax": "log-softmax",
 }
-_ARITHMETIC = ("", "Div", "Mul", "Sub", "Add", "Exp", "Log")  # the last steps of a softmax by hand
+_ARITHMETIC = ("", "Div", "Mul", "Sub", "Add", "Exp", "Log")  # last steps of a softmax by hand
 
 
 def find_ending(values: Tensor) -> str:
-    """Return the name of the function that computed probabilities, or an empty string.
+    """Return the name of the function that computed probabilities, or ``""``.
 
-    The function is the last operation of the autograd graph, or it is recognized by its values.
+    It is the last operation of the autograd graph, or recognized by its values.
     """
     node: Any = values.grad_fn
-    # interval activations add 0 * x, which is NaN if x is infinite
     while node is not None and (
         node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0
     ):
@@ -37,11 +36,11 @@ def find_ending(values: Tensor) -> str:
 
 
 def _sum_to_one(values: Tensor) -> str:
-    """Return "softmax" or "log-softmax" if the rows are probabilities and are not all equal.
+    """Return the kind of probabilities in the rows, unless all are equal.
 
-    An untrained layer may return the logarithms of class frequencies in all rows. The ``logsumexp``
-    of small logits and a reference class at 0 is also 0 up to rounding, so all values of a
-    log-softmax must be below 0.
+    An untrained layer may return the same logarithms of frequencies in all
+    rows. The values of a log-softmax must be below 0, because the ``logsumexp``
+    of small logits and a reference class at 0 is also about 0.
     """
     tolerance = min(32 * torch.finfo(values.dtype).eps, 1e-3)
     values = values.detach().double().cpu()

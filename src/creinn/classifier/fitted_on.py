@@ -1,7 +1,7 @@
 """Hashes of the parts of a model, to detect changes after a fit.
 
-They depend on the contents of tensors, so they can be saved, and compared between processes,
-devices and copies.
+They depend on the contents of tensors only, so they can be saved, and compared
+between processes and devices.
 """
 
 import hashlib
@@ -17,19 +17,19 @@ from creinn.classifier.compile_cache import has_versions, versions
 PARTS = (
     "mode", "combine", "structure", "weights", "feature layers", "distance", "temperature",
 )  # fmt: skip
-"""The parts of a model, in the order in which they are saved."""
+"""Parts of a model; their positions are saved."""
 
 _MAX_CACHE_SIZE = 500
 _CACHE: dict[Any, int] = {}  # from version counters to hashes
 
 
 def part_hashes(parts: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
-    """Return a hash of each part, which is cached until version counters change."""
+    """Return a hash of each part, cached until version counters change."""
     return {name: _cached_digest(values) for name, values in parts.items()}
 
 
 def clear_hashes() -> None:
-    """Remove cached hashes, because writes through ``Tensor.data`` are not counted."""
+    """Remove cached hashes, after writes through ``Tensor.data``."""
     _CACHE.clear()
 
 
@@ -48,7 +48,7 @@ def _cached_digest(values: tuple[Any, ...]) -> int:
 def digest(*values: Any) -> int:
     """Return a 64-bit hash of modules and other values.
 
-    The numbers of a ``state_dict`` are rounded to float32, so that it is equal for float64.
+    Tensors are rounded to float32, so float64 has the same hash.
 
     Example:
         >>> layer = torch.nn.Linear(2, 2)
@@ -73,14 +73,14 @@ def digest(*values: Any) -> int:
 
 
 class FittedOn(Module):
-    """Hashes of the parts of a model at the time of a fit, saved in the ``state_dict``."""
+    """Hashes of the parts of a model at the time of a fit."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parts: dict[str, int] = {}
 
     def changes(self, now: Mapping[str, int], names: Collection[str] = PARTS) -> list[str]:
-        """Return the names of the parts that have changed, if they are in ``now``."""
+        """Return the names of the parts that have changed."""
         known = (name for name in self.parts if name in names and name in now)
         return [name for name in known if self.parts[name] != now[name]]
 

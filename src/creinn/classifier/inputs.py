@@ -1,7 +1,8 @@
-"""Inputs and outputs of networks: conversion to tensors, division into batches, and checks.
+"""Inputs and outputs of networks: conversion, batches, and checks.
 
-Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of
-these. Floating-point numbers are converted to the dtype of the classifier; integers are not.
+Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or
+a dict or tuple of these. Floating-point numbers are converted to the dtype of
+the classifier; integers are not.
 """
 
 import inspect
@@ -31,9 +32,9 @@ def run(network: torch.nn.Module, x: Any) -> Any:
 
 
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return a mapping as keyword arguments of ``forward``, or ``None`` if it does not match.
+    """Return a mapping as arguments of ``forward``, or ``None`` if impossible.
 
-    The key ``labels`` is removed, because a Hugging Face model would compute a loss.
+    The key ``labels`` is removed, because a model may compute a loss.
     """
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
@@ -46,7 +47,7 @@ def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
 
 
 def as_logits(output: Any, count: int) -> Any:
-    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits ``(N, K)``."""
+    """Return an output ``(N, K)``, ``(N, K, 1, 1)`` or ``(N,)`` as logits."""
     if isinstance(output, Tensor | Interval):
         if output.ndim == 2:
             return output
@@ -65,7 +66,7 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        rows = as_inputs(x, keep_arrays=True)  # which are copied one batch at a time
+        rows = as_inputs(x, keep_arrays=True)  # copied by batch
         yield from map(as_inputs, _split(rows, batch_size))
         return
     for batch in _as_iterable(x, batch_size, "Expected inputs, a Dataset or batches"):
@@ -73,7 +74,7 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
-    """Return batches of inputs and targets of a pair, a dataset of pairs, or batches of pairs.
+    """Return batches of inputs and targets.
 
     They can be iterated several times, unless ``data`` is an iterator.
     """
@@ -98,7 +99,7 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
 def checked_batches(
     data: Any, batch_size: int, name: str, num_classes: int, like: Tensor
 ) -> Iterator[tuple[Any, Tensor]]:
-    """Yield batches of finite inputs and valid targets, with the dtype and device of ``like``."""
+    """Yield batches of finite inputs and valid targets."""
     first = 0
     for x, y in labelled_batches(data, batch_size, name):
         x = to_device(x, like.device, like.dtype)
@@ -127,7 +128,7 @@ class ReiterableStream(Iterable[Any]):
 
 
 def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as classes ``(N,)``, or raise a ``TypeError`` or ``ValueError``."""
+    """Return targets as classes ``(N,)``, or raise an error."""
     targets, subject = _as_labels(targets), f"The targets of {name} must"
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"{subject} be integers, got {targets.dtype}.")
@@ -144,13 +145,13 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
 
 
 def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Return targets as classes ``(N,)`` or as label distributions, or raise an error."""
+    """Return targets as classes or label distributions, or raise an error."""
     targets = _as_labels(targets)
     if targets.ndim != 2 or not targets.is_floating_point():
         return as_classes(targets, num_classes, name, rows)
     if targets.shape[1] != num_classes or rows not in (None, len(targets)):
         raise ValueError(
-            f"The label distributions of {name} must have shape ({rows or 'N'}, {num_classes}), "
+            f"The distributions of {name} must have shape ({rows or 'N'}, {num_classes}), "
             f"got {tuple(targets.shape)}."
         )
     check_distributions(targets, f"target of {name}")
@@ -158,12 +159,12 @@ def as_targets(targets: Any, num_classes: int, name: str, rows: int | None = Non
 
 
 def most_probable(targets: Tensor) -> Tensor:
-    """Return classes ``(N,)``, the most probable ones of distributions."""
+    """Return classes, the most probable ones of distributions."""
     return targets.argmax(1) if targets.ndim == 2 else targets
 
 
 def as_inputs(x: Any, keep_arrays: bool = False) -> Any:
-    """Convert arrays to tensors, except for memory maps to keep, and mappings to dicts."""
+    """Convert arrays to tensors, and mappings to dicts."""
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
         kinds = "a tensor, an array, an Interval, or a dict or tuple of these"
         raise TypeError(f"Inputs must be {kinds}, got {type(x).__name__}.")
@@ -189,20 +190,19 @@ def concatenate(batches: Sequence[Any]) -> Any:
 
 
 def count_rows(x: Any) -> int:
-    """Return the number of rows, or raise a ``ValueError`` if it differs between the parts."""
+    """Return the number of rows, or raise a ``ValueError`` if parts differ."""
     counts = _rows(x)
     count, *others = set(counts.values()) or [None]
     if others or count is None:
         found = [f"{name or 'a number'} has {n or 'none'}" for name, n in counts.items()]
         raise ValueError(
-            "All inputs must have the same number of rows, but "
-            f"{', '.join(found) or 'there is none'}."
+            f"All inputs need the same number of rows, but {', '.join(found) or 'there is none'}."
         )
     return count
 
 
 def take(x: Any, rows: Any) -> Any:
-    """Return rows of the inputs, given a slice or a tensor of indices."""
+    """Return rows of the inputs."""
 
     def taken(part: Any) -> Any:
         if not isinstance(rows, Tensor):
@@ -213,14 +213,14 @@ def take(x: Any, rows: Any) -> Any:
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """Return a copy of the first rows, if all parts have the same number of rows."""
+    """Return a copy of the first rows, if the parts have the same number."""
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
     return _map_parts(lambda part: part.clone(), x)
 
 
 def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
-    """Cast floating-point numbers to a dtype, and move inputs to a device if it is given."""
+    """Cast floating-point numbers to a dtype, and move inputs to a device."""
 
     def moved(part: Any) -> Any:
         if device is not None and device.type == "cuda" and part.device.type == "cpu":
@@ -231,13 +231,12 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite; ``first`` is the index of the first row.
+    """Describe the first number that is NaN or infinite.
 
     Example:
-        >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
-        'row 17 of the inputs holds nan at index (17, 1)'
+        >>> find_not_finite(torch.tensor([[0.0], [torch.nan]]), first=16)
+        'row 17 of the inputs holds nan at index (17, 0)'
     """
-    # the sum is only finite if all numbers are finite
     if all(math.isfinite(tensor.sum().item()) for tensor in floating(x)):
         return ""
     for path, part in _parts(x).items():
@@ -251,7 +250,7 @@ def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
 
 
 def rows_not_finite(x: Any) -> Tensor:
-    """Return a mask of the rows with a number that is NaN or infinite."""
+    """Return a mask of the rows with NaN or infinite numbers."""
     return torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in floating(x)]).any(0)
 
 
@@ -261,7 +260,7 @@ def nan_to_zero(x: Any) -> Any:
 
 
 def floating(x: Any) -> list[Tensor]:
-    """Return all floating-point tensors of the inputs."""
+    """Return all floating-point tensors."""
     leaves = [x] if isinstance(x, Tensor) else pytree.tree_leaves(x)
     return [t for t in leaves if isinstance(t, Tensor) and t.is_floating_point()]
 
@@ -299,7 +298,6 @@ def _as_iterable(data: Any, batch_size: int, expected: str) -> Any:
 
 
 def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
-    """Apply a function to all tensors, arrays and intervals of inputs."""
     if _is_part(x):
         return function(x)
     return pytree.tree_map(
@@ -308,7 +306,6 @@ def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
 
 
 def _parts(x: Any) -> dict[str, Any]:
-    """Return the tensors and other parts of the inputs by their paths."""
     if _is_part(x):
         return {"": x}
     paths, _ = pytree.tree_flatten_with_path(x, is_leaf=_is_part)
@@ -316,7 +313,6 @@ def _parts(x: Any) -> dict[str, Any]:
 
 
 def _rows(x: Any) -> dict[str, int | None]:
-    """Return the numbers of rows of all parts, or ``None``."""
     parts = _parts(x).items()
     return {name: len(part) if _is_part(part) and part.ndim else None for name, part in parts}
 

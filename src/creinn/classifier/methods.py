@@ -1,11 +1,9 @@
 """Table of all methods by name, which does not import torch.
 
-The classifiers are built by :mod:`creinn.baselines.registry`.
-
 - ``NAME-ensemble`` pools or averages several runs of ``NAME``.
 - ``NAME-envelope`` is the envelope of their credal sets.
 - ``NAME-wrapper`` is the credal wrapper of the samples of a baseline.
-- Deep Ensembles are ensembles of ``snn``; ``creinn-d-deep`` has the same number of members.
+- Deep Ensembles are ensembles of ``snn``.
 """
 
 from collections.abc import Mapping
@@ -26,8 +24,8 @@ class Method:
         label: The name in tables.
         classifier: The name of the class.
         layers: The layer family of the network.
-        options: The arguments of the classifier, and ``layers`` if the family differs.
-        start: The method of the trained network from which experiments start, if any.
+        options: The arguments of the classifier, and another family.
+        start: The method of the trained network to start from, if any.
     """
 
     kind: str
@@ -54,7 +52,7 @@ class Method:
 
     @property
     def trains(self) -> bool:
-        """Whether the experiments train the network, instead of using a trained one."""
+        """Whether experiments train the network."""
         return self.start is None or self.takes_intervals
 
 
@@ -109,11 +107,11 @@ _DEEP = {
 
 
 def base_method(method: str) -> str:
-    """Return the name of the method that trains the members, or ``method`` if it has none.
+    """Return the method that trains the members, or ``method`` itself.
 
     Example:
-        >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
-        ('snn', 'bnn-r', 'creinn')
+        >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble")
+        ('snn', 'bnn-r')
     """
     if method in METHODS:
         return method
@@ -126,25 +124,25 @@ def base_method(method: str) -> str:
         or (how != "average" and found.is_credal != (how == "envelope"))
     ):
         raise ValueError(
-            f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. "
-            "The suffix -ensemble is possible except for snn, snn-norm, effcre and crerl, "
-            "-envelope for creinn and its variants, -wrapper for all others."
+            f"Unknown method {method!r}. Use one of {', '.join((*METHODS, *_DEEP))}. The suffix "
+            "-ensemble is possible except for snn, snn-norm, effcre and crerl, -envelope for "
+            "creinn and its variants, -wrapper for all others."
         )
     return base
 
 
 def find_method(method: str) -> Method:
-    """Return the entry of the base method in :data:`METHODS`."""
+    """Return the entry of the base method."""
     return METHODS[base_method(method)]
 
 
 def is_ensemble(method: str) -> bool:
-    """Return whether the method combines several runs of another method."""
+    """Return whether the method combines several runs."""
     return method in _DEEP or method.endswith(("-ensemble", "-envelope", "-wrapper"))
 
 
 def combination(method: str) -> Combination:
-    """Return the name of the combination of the members."""
+    """Return how the members are combined."""
     _, _, last = method.rpartition("-")
     return last if last in ("envelope", "wrapper") else "average"  # type: ignore[return-value]
 
@@ -158,8 +156,8 @@ def label(method: str, size: int | None = None) -> str:
     """Return the name in tables of a method with ``size`` members.
 
     Example:
-        >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10)
-        ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)')
+        >>> label("creinn-ensemble", 5), label("deep-ensemble", 10)
+        ('CreINN ×5', 'Deep Ensembles (10)')
     """
     found, how = find_method(method), combination(method)
     if not is_ensemble(method):

@@ -1,6 +1,6 @@
 """Layers of networks, outputs of layers in a forward pass, and checks of both.
 
-Calls are recorded by hooks, in several threads at the same time. Hence ``torch.export`` needs
+Hooks record the calls, in several threads. Hence ``torch.export`` needs
 ``strict=False``.
 """
 
@@ -34,10 +34,10 @@ _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", def
 
 
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute the mean cross-entropy of logits ``(N, K)``; a single logit is the one of class 1.
+    """Compute the mean cross-entropy; a single logit is that of class 1.
 
-    The targets are classes ``(N,)`` or distributions ``(N, K)``. The weights have the shape
-    ``(K,)`` for classes or ``(N, 1)`` for rows.
+    The targets are classes ``(N,)`` or distributions ``(N, K)``. The shape of
+    the weights is ``(K,)`` for classes or ``(N, 1)`` for rows.
     """
     logits = at_least_single(logits)
     if logits.shape[1] == 1:
@@ -50,14 +50,13 @@ def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None =
 
 
 def find_logits_layer(network: Module, path: str | None = None) -> Module:
-    """Return the layer that computes the logits from the features, or raise a ``ValueError``.
+    """Return the layer that computes the logits, or raise a ``ValueError``.
 
-    Without a path, it is the layer ``head`` of a network with a method ``features``, as in
-    :mod:`creinn.models`, or else the last ``Linear`` layer.
+    Without a path, it is ``head`` if the network has a method ``features``, as
+    in :mod:`creinn.models`, or else the last ``Linear`` layer.
 
     Example:
-        >>> layers = torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
-        >>> find_logits_layer(torch.nn.Sequential(*layers))
+        >>> find_logits_layer(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(8, 3)))
         Linear(in_features=8, out_features=3, bias=True)
     """
     if path is not None:
@@ -67,14 +66,14 @@ def find_logits_layer(network: Module, path: str | None = None) -> Module:
     layer: Any = network.head if _has_features(network) else layers[-1] if layers else None
     if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
         raise ValueError(
-            f"{type(network).__name__} has no linear layer. Pass logits_layer='path', or define a "
-            "method features(x) and a layer head."
+            f"{type(network).__name__} has no linear layer. Pass logits_layer='path', or define "
+            "features(x) and head."
         )
     return layer
 
 
 def check_layers(network: Module, paths: Iterable[str], name: str) -> None:
-    """Raise a ``ValueError`` if the network has no module at one of the paths."""
+    """Raise a ``ValueError`` if there is no module at one of the paths."""
     known = [path for path, _ in network.named_modules() if path]
     for path in paths:
         if path != HEAD and path.removesuffix(TOKENS) not in known:
@@ -85,9 +84,9 @@ def check_layers(network: Module, paths: Iterable[str], name: str) -> None:
 def outputs_and_logits(
     network: Module, x: Any, layers: Sequence[str] = (HEAD,), logits_layer: str | None = None
 ) -> tuple[tuple[Any, ...], Any]:
-    """Return the outputs of feature layers and the logits, in one forward pass.
+    """Return the outputs of feature layers and the logits, in one pass.
 
-    If the network has a method ``outputs_and_logits``, it is used instead.
+    A method ``outputs_and_logits`` of the network has priority.
     """
     if not layers and logits_layer is None:
         return (), run(network, x)
@@ -99,13 +98,13 @@ def outputs_and_logits(
     last = {call.module: call for call in calls}
     for path, module in modules.items():
         if module not in last:
-            raise ValueError(f"The module {path!r} did not run, so it has no output.")
+            raise ValueError(f"The module {path!r} did not run.")
     outputs = tuple(last[modules[path]].output_at(path) for path in layers)
     return outputs, logits if logits_layer is None else last[modules[logits_layer]].output
 
 
 def features_and_logits(network: Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the input ``(N, D)`` of the last linear layer, and its output, the logits."""
+    """Return the input ``(N, D)`` and the output of the last linear layer."""
     layer = find_logits_layer(network)
     with recording([layer]) as calls:
         logits = run(network, x)
@@ -120,14 +119,13 @@ def features_and_logits(network: Module, x: Tensor) -> tuple[Tensor, Tensor]:
 def find_feature_layers(
     network: Module, x: Any, logits_layer: str | None = None
 ) -> tuple[str, ...]:
-    """Run a network, and select layers by :mod:`creinn.distance.feature_layers`.
+    """Run a network, and select its feature layers.
 
     Example:
         >>> nn = torch.nn
-        >>> layers = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3)
-        >>> network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(72, 2))
-        >>> find_feature_layers(network, torch.zeros(1, 1, 12, 12))
-        ('1', '2', '3', '<head>')
+        >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+        >>> find_feature_layers(network, torch.zeros(1, 1, 4, 4))
+        ('1', '<head>')
     """
     last = find_logits_layer(network, logits_layer)
     paths = {module: path for path, module in network.named_modules() if path}
@@ -137,7 +135,7 @@ def find_feature_layers(
 
 
 class Call(NamedTuple):
-    """Call of a module with its inputs and its output."""
+    """Call of a module."""
 
     module: Module
     inputs: tuple[Any, ...]
@@ -181,7 +179,6 @@ def _linear_layers(network: Module) -> list[torch.nn.Linear]:
 
 
 def _has_features(network: Module) -> bool:
-    """Return whether the network has a method ``features`` and a layer ``head``."""
     features, head = getattr(network, "features", None), getattr(network, "head", None)
     is_method = callable(features) and not isinstance(features, Module)
     return is_method and isinstance(head, Module)
@@ -190,7 +187,6 @@ def _has_features(network: Module) -> bool:
 def _layers_at(
     network: Module, paths: Sequence[str], logits_layer: str | None
 ) -> dict[str, Module]:
-    """Return the modules at the paths of feature layers and of the logits layer."""
     found = {
         path: network.get_submodule(path.removesuffix(TOKENS)) for path in paths if path != HEAD
     }
@@ -208,7 +204,7 @@ def check_network(
     layers: Sequence[str] = (),
     logits_layer: str | None = None,
 ) -> None:
-    """Run a network, and raise a ``ValueError`` if it has no logits or features."""
+    """Run a network, and raise a ``ValueError`` if it has no logits."""
     name = f"The network {type(network).__name__}"
     modules = _layers_at(network, layers, logits_layer)
     with recording([*modules.values(), *_linear_layers(network)]) as calls:
@@ -231,12 +227,11 @@ def check_network(
 
 
 def _checked_run(network: Module, x: Any, name: str) -> Any:
-    """Return the output of a network; an error describes the inputs and contains advice."""
     named = as_arguments(network, x)
     if named is not None and LABELS in x:
         warnings.warn(
-            f"The network does not get the input {LABELS!r}. Pass the classes separately, for "
-            "example fit_distance(x, y).",
+            f"The input {LABELS!r} is ignored. Pass the classes separately, as in "
+            "fit_distance(x, y).",
             stacklevel=3,
         )
     parameters = (p for p in network.parameters() if p.is_floating_point())
@@ -248,7 +243,7 @@ def _checked_run(network: Module, x: Any, name: str) -> Any:
     except Exception as error:
         advice = ""
         if named is None and not isinstance(x, Tensor | Interval):
-            advice = " A dict needs the names of the arguments of forward as keys."
+            advice = " The keys of a dict must be arguments of forward."
         if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
             advice += " Convert integers by .float(), or by Dataset.scaled() for images."
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -267,21 +262,20 @@ def is_single_row(network: Module, x: Any, num_logits: int) -> bool:
     try:
         rows = x[None] if is_array else {name: part[None] for name, part in x.items()}
         return as_logits(run(network, rows), num_logits).shape == (1, num_logits)
-    except Exception:  # these inputs are not valid either
+    except Exception:  # also not valid
         return False
 
 
 def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
-    """Raise a ``ValueError`` if logits ``(N, K)`` have a wrong size or are probabilities."""
+    """Raise a ``ValueError`` if these are not logits of the right size."""
     if logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
         raise ValueError(
-            f"{name} should return logits (N, {num_logits}), but returns {describe(logits)}. If "
-            f"these are logits, pass num_logits={logits.shape[1]}.{LOGITS_LAYER_ADVICE}"
+            f"{name} should return logits (N, {num_logits}), but returns {describe(logits)}. "
+            f"Pass num_logits={logits.shape[1]} if correct.{LOGITS_LAYER_ADVICE}"
         )
     if ending := find_ending(logits.lower if isinstance(logits, Interval) else logits):
         raise ValueError(
-            f"{name} ends in a {ending}, but logits are needed. Return the input of the {ending}."
-            f"{LOGITS_LAYER_ADVICE}"
+            f"{name} ends in a {ending}. Return its input, the logits.{LOGITS_LAYER_ADVICE}"
         )
 
 
@@ -295,7 +289,6 @@ def _check_features(path: str, found: Any, rows: int) -> None:
 
 
 def _check_head(network: Module, layer: Any, calls: Sequence[Call], output: Interval) -> None:
-    """Check that the last linear layer computes the logits from features ``(N, D)``."""
     name = type(network).__name__
     linear = (layer, *_linear_layers(network))
     calls = [call for call in calls if call.module in linear]
@@ -304,8 +297,8 @@ def _check_head(network: Module, layer: Any, calls: Sequence[Call], output: Inte
         paths = {part: path for path, part in network.named_modules()}
         order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
         raise ValueError(
-            f"The last linear layer of {name}, {paths[layer]!r}, must be the last one that is "
-            f"called, but the calls are: {order}.{LOGITS_LAYER_ADVICE}"
+            f"The last linear layer of {name}, {paths[layer]!r}, must run last and once, but the "
+            f"calls are: {order}.{LOGITS_LAYER_ADVICE}"
         )
     features, logits = calls[-1].inputs[0], as_interval(calls[-1].output)
     is_output = logits.shape == output.shape and all(
@@ -314,8 +307,8 @@ def _check_head(network: Module, layer: Any, calls: Sequence[Call], output: Inte
     )
     if _has_features(network) and not is_output:
         raise ValueError(
-            f"The output of {name} should be head(features(x)). Rename the method features if it "
-            "has another meaning."
+            f"The output of {name} should be head(features(x)). Rename features if it has another "
+            "meaning."
         )
     if features.ndim != 2:
         raise ValueError(

@@ -1,12 +1,12 @@
 r"""Temperature scaling of logits (Guo et al., 2017).
 
-The logits, or both bounds of their intervals, are divided by the temperature :math:`T` that
-minimizes the log loss on held-out data plus the prior
+The logits, or both bounds of their intervals, are divided by the temperature
+:math:`T` that minimizes the log loss on held-out data plus the prior
 
 .. math:: (\ln T)^2 / (2 s^2), \qquad s = 1/2.
 
-The prior avoids :math:`T \to 0` if there are only a few rows, and all of them are classified
-correctly. It has little effect on many rows.
+The prior avoids :math:`T \to 0` for a few rows that are all classified
+correctly.
 """
 
 import math
@@ -20,23 +20,16 @@ from creinn.classifier.network import logits_cross_entropy
 from creinn.distance.class_statistics import Sample
 from creinn.interval import Interval, as_interval
 
-DEVIATION = 0.5  # s in the prior
-MAX_TEMPERATURE = 100.0  # the smallest temperature is its inverse
+DEVIATION = 0.5  # s of the prior
+MAX_TEMPERATURE = 100.0  # smallest: its inverse
 Probabilities = Callable[[Any], Tensor]
-_SAMPLE_SIZE = 5_000  # rows, for a relative error of a few percent
+_SAMPLE_SIZE = 5_000  # rows
 _STEPS = 24  # of the coarse search
 _TINY = torch.finfo(torch.float64).tiny
 
 
 class Temperature(torch.nn.Module):
-    """Division of logits by a temperature in eval mode, if ``is_on``.
-
-    Example:
-        >>> temperature = Temperature().eval()
-        >>> temperature.fit([(torch.tensor([[8.0, 0.0]] * 400), torch.tensor([0, 0, 0, 1] * 100))])
-        >>> temperature(torch.tensor([8.0, 0.0])).softmax(0)  # one in four is wrong
-        tensor([0.7661, 0.2339])
-    """
+    """Division of logits by a temperature in eval mode, if ``is_on``."""
 
     value: Tensor
 
@@ -60,7 +53,7 @@ class Temperature(torch.nn.Module):
     def fit(
         self, batches: Iterable[tuple[Any, Tensor]], probabilities: Probabilities | None = None
     ) -> None:
-        """Fit the temperature to logits and targets; see :func:`fit_temperature`."""
+        """Fit the temperature; see :func:`fit_temperature`."""
         sample = Sample(_SAMPLE_SIZE)
         for batch in batches:
             sample.add(batch)
@@ -76,18 +69,19 @@ def fit_temperature(
     """Return the temperature that minimizes the log loss plus the prior.
 
     Args:
-        logits: A tensor or an interval ``(N, ...)``. Rows that are not finite are ignored.
+        logits: A tensor or an interval ``(N, ...)``. Rows that are not finite
+            are ignored.
         labels: Classes ``(N,)`` or label distributions ``(N, K)``.
-        probabilities: A function from logits in float64 to probabilities ``(N, K)``. The default,
-            also for points, is the softmax, or the sigmoid of a single logit of class 1.
+        probabilities: A function from logits in float64 to probabilities
+            ``(N, K)``. The default, also for points, is the softmax, or the
+            sigmoid of a single logit.
 
     Example:
         >>> logits = torch.tensor([[-4.0], [4.0], [4.0], [4.0]])
         >>> labels = torch.tensor([0, 0, 1, 1])
-        >>> for n in (1, 10, 1000):  # without the prior, it is 4 / ln 3 = 3.64
+        >>> for n in (1, 1000):  # without the prior, it is 4 / ln 3 = 3.64
         ...     print(round(fit_temperature(logits.repeat(n, 1), labels.repeat(n)), 2))
         1.57
-        2.68
         3.62
     """
     bounds = as_interval(logits)
@@ -105,7 +99,7 @@ def fit_temperature(
         total = len(labels) * float(logits_cross_entropy(scaled, labels))
         return total + (log_temperature / DEVIATION) ** 2 / 2
 
-    from scipy.optimize import minimize_scalar  # its import takes a third of a second
+    from scipy.optimize import minimize_scalar  # slow import
 
     end = math.log(MAX_TEMPERATURE)
     step = 2 * end / _STEPS  # there is one minimum near the best step

@@ -1,1 +1,1 @@
-"""Extension of the paper: radii that grow with the distance from the training data."""
+"""Extension of the paper: radii that grow with the distance to the data."""

@@ -1,6 +1,6 @@
 """Means and covariance of the classes, and a random sample of the rows.
 
-Up to rounding, the results do not depend on the batches and processes of the rows.
+Up to rounding, the results do not depend on the batches and processes.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from creinn.numerics import widen
 
 Features = Float[Tensor, "rows features"]
 Labels = Int[Tensor, " rows"]
-_BLOCK = 4096  # rows that are converted to float64 at once
+_BLOCK = 4096  # rows
 
 
 class ClassSums:
@@ -31,10 +31,10 @@ class ClassSums:
         tensor([ 2.0000, 10.0000], dtype=torch.float64)
     """
 
-    counts: Tensor  # the number of rows of each class
-    sums: Tensor  # (K, D), the sums of the features minus the shift
-    squares: Tensor  # the sum of the squares of all features
-    shift: Tensor  # the mean of the first block, to avoid cancellation
+    counts: Tensor  # rows of each class
+    sums: Tensor  # (K, D), of the features minus the shift
+    squares: Tensor
+    shift: Tensor  # mean of the first block
     resolution: float  # machine epsilon of the features
 
     def __init__(self, num_classes: int) -> None:
@@ -72,19 +72,22 @@ class ClassSums:
 
     @property
     def origin(self) -> Tensor:
-        """Mean of the features, of shape ``(D,)``."""
+        """Mean of the features ``(D,)``."""
         return self.shift + self.sums.sum(0) / self.rows
 
     def means(self) -> Float[Tensor, "classes features"]:
-        """Return the means minus the origin, with the mean of the largest for empty classes."""
+        """Return the means minus the origin.
+
+        An empty class has the mean of the largest class.
+        """
         means = self.sums / self.counts.clamp_min(1).unsqueeze(1) - self.sums.sum(0) / self.rows
         means[self.counts == 0] = means[self.counts.argmax()].clone()
         return means
 
     def second_pass(self) -> "Products":
-        """Return empty products, or raise a ``ValueError`` if fourth powers overflow."""
+        """Return empty products, or raise a ``ValueError`` on overflow."""
         if not bool(self.mean_square.square().isfinite()):
-            raise ValueError("The features overflow. Look for an overflow in the network.")
+            raise ValueError("The features overflow. Check the network.")
         return Products(self.origin, self.means())
 
 
@@ -113,8 +116,8 @@ class Products:
     def ledoit_wolf(self) -> tuple[Float[Tensor, "features features"], float]:
         r"""Return the covariance :math:`S` and its shrinkage :math:`\rho`.
 
-        The estimate :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I` minimizes the expected squared
-        error (Ledoit and Wolf, 2004, in closed form).
+        The estimate :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I` minimizes the
+        expected squared error (Ledoit and Wolf, 2004).
         """
         covariance = self.products / self.rows
         squares, variances = covariance.square().sum(), covariance.diagonal()
@@ -126,7 +129,7 @@ class Products:
 
 
 def products_of_means(sums: ClassSums) -> Products:
-    """Return the products about the origin of rows that are equal to their class mean."""
+    """Return the products of rows that are equal to their class mean."""
     means = sums.means()
     between = Products(sums.origin, means)
     between.products = means.mT @ (sums.counts.unsqueeze(1) * means)
@@ -140,25 +143,23 @@ class Sample:
 
     Example:
         >>> sample = Sample(size=3)
-        >>> for start in range(0, 100, 10):
-        ...     sample.add(torch.arange(start, start + 10))
+        >>> sample.add(torch.arange(100))
         >>> len(sample), sample.rows().shape
         (100, torch.Size([3]))
     """
 
     def __init__(self, size: int = 20_000) -> None:
         self._size, self._count = size, 0
-        self._parts: list[Any] = []  # the sample, in several batches
-        self._numbers = np.empty(0, np.uint64)  # of the rows of the sample
+        self._parts: list[Any] = []  # of the sample
+        self._numbers = np.empty(0, np.uint64)
 
     def __len__(self) -> int:
-        """Return the number of rows that were added."""
         return self._count
 
     def add(self, batch: Any) -> None:
-        """Add the next rows: a tensor, an interval, or a tuple of these."""
+        """Add rows: a tensor, an interval, or a tuple of these."""
         count = len(pytree.tree_leaves(batch)[0])
-        start = (rank() << 40) + self._count  # the rows of process 0 are first
+        start = (rank() << 40) + self._count  # process 0 is first
         numbers = np.arange(start, start + count, dtype=np.uint64)
         self._count += count
         if len(self._numbers) >= self._size:
@@ -168,11 +169,11 @@ class Sample:
             batch, numbers = _take(batch, np.flatnonzero(enter)), numbers[enter]
         self._parts.append(batch)
         self._numbers = np.concatenate((self._numbers, numbers))
-        if len(self._numbers) > self._size * 5 // 4:  # not for each batch, because it copies
+        if len(self._numbers) > self._size * 5 // 4:
             self._join()
 
     def rows(self) -> Any:
-        """Return the sample of all processes, or ``None`` if there are no rows."""
+        """Return the sample of all processes, or ``None`` if it is empty."""
         if world_size() > 1:
             leaves = pytree.tree_leaves(self._parts)
             device = leaves[0].device if leaves else None
@@ -185,7 +186,6 @@ class Sample:
         return self._parts[0]
 
     def _join(self) -> None:
-        """Join the parts, and keep the rows with the smallest keys."""
         self._parts = [pytree.tree_map(lambda *parts: torch.cat(parts), *self._parts)]
         if len(self._numbers) > self._size:
             keys = _random_keys(self._numbers)
@@ -199,7 +199,7 @@ def _take(rows: Any, numbers: Any) -> Any:
 
 
 def _random_keys(numbers: Any) -> Any:
-    """Return distinct pseudorandom keys by SplitMix64 (Steele, Lea and Flood, 2014)."""
+    """Return pseudorandom keys by SplitMix64 (Steele, Lea and Flood, 2014)."""
     z = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,6 +1,6 @@
 """Selection of the feature layers of a network, and pooling of their outputs.
 
-A feature layer is given by the path of a module. It ends in ``:tokens`` if the output
+A feature layer is the path of a module. It ends in ``:tokens`` if the output
 has the shape ``(N, tokens, D)``. ``<head>`` is the input of the logits layer.
 """
 
@@ -24,10 +24,10 @@ def select_feature_layers(
 ) -> tuple[str, ...]:
     """Select feature layers at several depths; ``<head>`` is the last one.
 
-    For images and signals, this is the last output of each resolution, preferably of a block. For
-    tokens, it is the output of at most :data:`MAX_LAYERS` blocks, and for perceptrons of as many
-    hidden layers. Modules that are called more than once are not selected. The calls have the
-    attributes ``module``, ``inputs`` and ``output``.
+    For images and signals, this is the last output of each resolution,
+    preferably of a block. For tokens, it is the output of at most
+    :data:`MAX_LAYERS` blocks, and for perceptrons of as many hidden layers.
+    Modules that are called more than once are not selected.
     """
     modules = [call.module for call in calls]
     counts = Counter(modules)
@@ -53,17 +53,16 @@ def select_feature_layers(
 
 
 def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
-    r"""Pool the output of a layer to features of shape ``(N, D)``.
+    r"""Pool the output of a layer to features ``(N, D)``.
 
-    The features of ``(N, C, ...)``, or with ``tokens`` of ``(N, tokens, C)``, are the mean and the
-    standard deviation of each channel. For a box :math:`c \pm r`, the standard deviation is in
-    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`, because centering is a projection.
+    The features of ``(N, C, ...)``, or with ``tokens`` of ``(N, tokens, C)``,
+    are the mean and the standard deviation of each channel. For a box
+    :math:`c \pm r`, the standard deviation is in
+    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`.
 
     Example:
         >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
         tensor([[2., 2., 1., 0.]])
-        >>> pooled(Interval(torch.tensor([[[0.5, 2.5]]]), torch.tensor([[[1.5, 3.5]]])))
-        Interval(lower=tensor([[1.5000, 0.5000]]), upper=tensor([[2.5000, 1.5000]]))
     """
     if output.ndim == 2:
         return output
@@ -80,17 +79,13 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
 
 
 def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[Module, str]) -> str:
-    """Return the path of the layer that computes the output of a block, or of the block.
-
-    A layer is better, because saved graphs have no blocks.
-    """
+    """Return the path of the last layer of a block, or of the block."""
     parts = [part for part in block.module.modules() if not any(part.children())]
     same = (call.module for call in calls if call.output is block.output and call.module in parts)
     return paths[next(same, block.module)]
 
 
 def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
-    """Return the last call of each resolution, of blocks or of single layers."""
     last = {}
     for call in maps:
         resolution = tuple(call.output.shape[2:])
@@ -100,7 +95,7 @@ def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
 
 
 def _some_blocks(tokens: Sequence[Any], paths: Mapping[Module, str]) -> list[Any]:
-    """Return transformer blocks, of the outermost type that is repeated."""
+    """Return transformer blocks of the outermost repeated type."""
     blocks = [call for call in tokens if _is_block(call.module)]
     counts = Counter(type(call.module) for call in blocks)
     repeated = [call for call in blocks if counts[type(call.module)] > 1]
@@ -111,19 +106,17 @@ def _some_blocks(tokens: Sequence[Any], paths: Mapping[Module, str]) -> list[Any
 
 
 def _hidden_layers(once: Sequence[Any], calls: Sequence[Any]) -> list[Any]:
-    """Return the calls whose output is the input of a linear layer."""
     linear = [call for call in calls if hasattr(call.module, "in_features") and call.inputs]
     inputs = {id(call.inputs[0]) for call in linear}
     return _evenly([call for call in once if call.output.ndim == 2 and id(call.output) in inputs])
 
 
 def _is_block(module: Module) -> bool:
-    """Return whether a module has several layers with weights."""
     return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules()) > 1
 
 
 def _is_tokens(call: Any, is_signal: bool) -> bool:
-    """Return whether an output is ``(N, tokens, D)``, and not ``(N, C, length)`` of a signal."""
+    """Return whether an output is ``(N, tokens, D)``, not a signal."""
     names = [type(part).__name__ for part in call.module.modules()]
     on_last = ("Linear", "LayerNorm", "RMSNorm", "Transformer")
     is_row = any(name.startswith(on_last) for name in names)
@@ -132,6 +125,5 @@ def _is_tokens(call: Any, is_signal: bool) -> bool:
 
 
 def _evenly(calls: list[Any]) -> list[Any]:
-    """Return at most :data:`MAX_LAYERS` calls at equal steps, including the last one."""
     step = max(1, math.ceil(len(calls) / MAX_LAYERS))
     return calls[::-1][::step][::-1]

@@ -21,9 +21,9 @@ from creinn.numerics import shorten_list
 SCALES = tuple(10 ** (exponent / 10) for exponent in range(-30, 1))
 MAX_SCALE_ON_TRAINING_DATA = 0.03
 ALLOWED_FALL = (0.001, 0.01)  # of the area, absolute and relative to 1 - area
-ALLOWED_LOSS = 1.05  # the factor of the log loss
-ALLOWED_GROWTH = (0.1, 1.0)  # of the number of classes, absolute and relative to the error rate
-_MIN_ROWS = 30  # with fewer rows, no sixth of the training data is held out
+ALLOWED_LOSS = 1.05  # factor of the log loss
+ALLOWED_GROWTH = (0.1, 1.0)  # of the classes, absolute and relative to the error rate
+_MIN_ROWS = 30  # to hold out a sixth
 
 
 class FeatureBatch(NamedTuple):
@@ -42,8 +42,8 @@ class Quality(NamedTuple):
     """Quality of predictions."""
 
     area: float  # under the accuracy-rejection curve
-    loss: float  # log loss of the intersection probability
-    classes: float  # mean number of undominated classes
+    loss: float  # of the intersection probability
+    classes: float  # undominated, on average
     error_rate: float
 
 
@@ -60,11 +60,13 @@ def fit_radius(
     evaluate: Evaluate,
     on_batch: OnBatch | None = None,
 ) -> None:
-    """Fit distances to the training data, and scores and a scale to held-out data.
+    """Fit distances to training data, and scores and a scale to held-out data.
 
-    The training data are iterated twice; ``on_batch`` is called once with each batch. Without
-    held-out data, scores and scale are fitted to a sixth of a sample of the training data, which
-    the distances leave out meanwhile. The scale ``None`` is chosen by :func:`choose_scale`.
+    The training data are iterated twice; ``on_batch`` is called once with each
+    batch. Without held-out data, scores and scale are fitted to a sixth of a
+    sample of the training data, which the distances leave out meanwhile if
+    there are at least 30 rows. The scale ``None`` is chosen by
+    :func:`choose_scale`.
     """
     sums, sample = _first_pass(radius.num_classes, train, held_out, on_batch)
     groups = [sums]
@@ -89,7 +91,6 @@ def fit_radius(
 def _first_pass(
     num_classes: int, train: Batches, held_out: Batches | None, on_batch: OnBatch | None
 ) -> tuple[list[ClassSums], FeatureBatch]:
-    """Return the class sums of all processes, and a sample of the held-out data."""
     sums: list[ClassSums] = []
     sample = Sample()
     for batch in train:
@@ -104,14 +105,13 @@ def _first_pass(
     has_rows, counts = zip(*gather((len(sums) > 0, len(sample))), strict=True)
     if not all(has_rows) or not any(counts):
         name = "held-out" if sums else "training"
-        raise ValueError(f"The {name} data are empty. The distance needs at least one row.")
+        raise ValueError(f"The {name} data are empty. Pass at least one row.")
     for of_layer in sums:
         of_layer.all_reduce()
     return sums, sample.rows()
 
 
 def _second_pass(train: Batches, products: Sequence[Sequence[Products]], rows: int) -> None:
-    """Add all rows to each group of products."""
     for batch in train:
         for group in products:
             _add(group, batch)
@@ -119,19 +119,18 @@ def _second_pass(train: Batches, products: Sequence[Sequence[Products]], rows: i
         of_layer.all_reduce()
         if of_layer.rows != rows:
             raise ValueError(
-                f"The training data have {rows} rows, but {int(of_layer.rows)} rows in a second "
-                "pass. Use data that can be iterated twice."
+                f"The training data have {rows} rows, then {int(of_layer.rows)} in a second pass. "
+                "Use data that can be iterated twice."
             )
 
 
 def _add(group: Sequence[ClassSums | Products], batch: FeatureBatch, sign: int = 1) -> None:
-    """Add the rows to the sums of each distance, or remove them if ``sign`` is -1."""
     for of_layer, x in zip(group, with_directions(batch.features), strict=True):
         of_layer.add(x.center, batch.labels, sign)
 
 
 def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> PerRow:
-    """Return the excess of each half of the rows, with scores fitted to the other half."""
+    """Return the excess of each half of the rows, fitted to the other half."""
     if len(batch.labels) < 2:
         radius.fit_scores(batch.features)
         return radius.excess(batch.features)
@@ -146,11 +145,11 @@ def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> PerRow:
 def choose_scale(
     batch: FeatureBatch, excess: PerRow, evaluate: Evaluate, largest: float = math.inf
 ) -> float:
-    """Return the largest of :data:`SCALES` that hardly changes the quality of predictions.
+    """Return the largest of :data:`SCALES` that hardly changes the predictions.
 
-    The search ends before the first scale whose quality differs from that of scale 0 by more than
-    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or :data:`ALLOWED_GROWTH`.
-    At least the first scale is returned.
+    The search ends before the first scale whose quality differs from that of
+    scale 0 by more than :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or
+    :data:`ALLOWED_GROWTH`. At least the first scale is returned.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
     min_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
@@ -166,7 +165,7 @@ def choose_scale(
 
 
 def stratified_mask(labels: Labels, parts: int) -> Bool[Tensor, " rows"]:
-    """Return a mask of one of ``parts`` random parts of each class; the seed is fixed."""
+    """Return a mask of one of ``parts`` random parts of each class."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = shuffled.to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
@@ -174,7 +173,7 @@ def stratified_mask(labels: Labels, parts: int) -> Bool[Tensor, " rows"]:
 
 
 class LabelWarning(UserWarning):
-    """A class has no row, or the accuracy of the network is not better than chance."""
+    """A class has no row, or the accuracy is not better than chance."""
 
 
 class Agreement:
@@ -182,7 +181,7 @@ class Agreement:
 
     Example:
         >>> agreement = Agreement(2)
-        >>> agreement.add(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0]))
+        >>> agreement.add(torch.tensor([0, 1]), torch.tensor([1, 0]))
         >>> agreement.is_chance()
         True
     """
@@ -197,12 +196,13 @@ class Agreement:
             self.counts[row] += torch.bincount(classes, minlength=self.counts.shape[1])
 
     def is_chance(self) -> bool:
-        r"""Return whether the accuracy is at most one standard error above chance.
+        r"""Return whether the accuracy is not better than chance.
 
-        For independent labels and predictions with shares :math:`p_k` and :math:`q_k` of the
-        classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the variance
-        :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen and Everitt, 1969). If it
-        is 0, chance is :math:`1 / K`.
+        It is then at most one standard error above chance. For independent
+        labels and predictions with shares :math:`p_k` and :math:`q_k` of the
+        classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the
+        variance :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss,
+        Cohen and Everitt, 1969). If it is 0, chance is :math:`1 / K`.
         """
         rows = int(self.counts[0].sum())
         labels, predicted, agreeing = (self.counts.double() / rows).unbind()
@@ -214,19 +214,18 @@ class Agreement:
         return accuracy < 1 and accuracy - chance <= math.sqrt(variance)
 
     def warn(self, stacklevel: int) -> None:
-        """Warn if a class has no row, and if the accuracy is not better than chance."""
+        """Warn if a class has no row, or if the accuracy is that of chance."""
         labels, _, agreeing = self.counts.tolist()
         messages = []
         if missing := [str(k) for k, count in enumerate(labels) if not count]:
             messages.append(
-                f"The training data have no row of class {shorten_list(missing)}. New rows of it "
+                f"The training data have no row of class {shorten_list(missing)}. Its new rows "
                 "will be far from the training data."
             )
         if self.is_chance():
             messages.append(
-                f"The network predicts the label of {sum(agreeing)} of {sum(labels)} rows, which "
-                "is not better than chance. Check the training of the network, and the numbers "
-                "and the order of the labels."
+                f"The network predicts the label of {sum(agreeing)} of {sum(labels)} rows, not "
+                "better than chance. Check its training and the order of the labels."
             )
         for message in messages:
             warnings.warn(message, LabelWarning, stacklevel=stacklevel + 1)

@@ -4,14 +4,16 @@ r"""Squared Mahalanobis distances from the classes of the training features.
     d(x) = \min_k\, (f - \mu_k)^\top \Sigma^{-1} (f - \mu_k), \qquad
     d'(x) = d(x) - (f - \mu)^\top (\Sigma + B)^{-1} (f - \mu).
 
-The class means are :math:`\mu_k`, and the mean of all features is :math:`\mu`. The covariance
-:math:`\Sigma` within the classes is shrunk towards a multiple of the identity (Ledoit and Wolf,
-2004). :math:`B` is the covariance of the class means. Of many features, the directions with the
-largest variances are kept, and the others have the mean of their variances.
+The class means are :math:`\mu_k` with the covariance :math:`B`, and the mean of
+all features is :math:`\mu`. The covariance :math:`\Sigma` within the classes is
+shrunk towards a multiple of the identity (Ledoit and Wolf, 2004). Of many
+features, the directions with the largest variances are kept, and the others
+have the mean of their variances.
 
-In the coordinates :math:`w` of a whitened row, :math:`\Sigma` is the identity and :math:`B` has a
-few directions :math:`v_j` with variances :math:`\lambda_j`. The other directions cancel in the
-relative distance :math:`d'` (Ren et al., 2021). With :math:`u_j = v_j^\top w`,
+In the coordinates :math:`w` of a whitened row, :math:`\Sigma` is the identity
+and :math:`B` has a few directions :math:`v_j` with variances :math:`\lambda_j`.
+The other directions cancel in the relative distance :math:`d'` (Ren et al.,
+2021). With :math:`u_j = v_j^\top w`,
 
 .. math::
     d'(x) = \min_k \|u - u_k\|^2 - \textstyle\sum_j u_j^2 / (1 + \lambda_j).
@@ -28,14 +30,14 @@ from creinn.distance.class_statistics import ClassSums, Labels, Products, produc
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
 
-MAX_RANK = 256  # the default number of directions with their own variance
+MAX_RANK = 256  # directions with their own variance
 _MIN_SHRINKAGE = 1e-6
 
 
 class Distance(torch.nn.Module):
     """Squared Mahalanobis distance to the nearest class, and relative distance.
 
-    At most ``rank`` directions have their own variance. All buffers are empty before the fit.
+    At most ``rank`` directions have their own variance.
 
     Example:
         >>> distance = Distance(num_classes=2)  # the means are 0 and 8, the variance is 1
@@ -44,14 +46,14 @@ class Distance(torch.nn.Module):
         (tensor([1., 9.]), tensor([0.4706, 6.1176]))
     """
 
-    origin: Tensor  # the mean of all features, with shape (D,)
-    directions: Tensor  # orthonormal columns (D, R)
-    deviations: Tensor  # the standard deviations (R,) along the directions
-    rest: Tensor  # the standard deviation in the other directions
-    means: Tensor  # the whitened class means (K, W)
-    axes: Tensor  # orthonormal columns (W, J) that span the class means
-    shares: Tensor  # the shares (J,) of the variance within the classes
-    coordinates: Tensor  # the class means (K, J) along the axes
+    origin: Tensor  # ``(D,)``, mean of the features
+    directions: Tensor  # ``(D, R)``, orthonormal columns
+    deviations: Tensor  # ``(R,)``, along the directions
+    rest: Tensor  # in the other directions
+    means: Tensor  # ``(K, W)``, whitened class means
+    axes: Tensor  # ``(W, J)``, basis of the means
+    shares: Tensor  # ``(J,)``, within-class variance
+    coordinates: Tensor  # ``(K, J)``, means along the axes
 
     def __init__(self, num_classes: int, rank: int = MAX_RANK) -> None:
         super().__init__()
@@ -62,10 +64,11 @@ class Distance(torch.nn.Module):
     def forward(self, features: Interval | Float[Tensor, "rows features"]) -> tuple[Tensor, Tensor]:
         r"""Return the squared distance and the relative distance of each row.
 
-        For an interval, the results are upper bounds. With the whitened center :math:`c` and radius
-        :math:`r`, and the mean :math:`m` that is nearest to :math:`c`, the first bound is
-        :math:`\sum_i (|c_i - m_i| + r_i)^2`. The second bound is a sum of convex functions of
-        :math:`u_j`, each with its maximum at an end of its interval.
+        For an interval, the results are upper bounds. With the whitened center
+        :math:`c` and radius :math:`r`, and the mean :math:`m` that is nearest
+        to :math:`c`, the first bound is :math:`\sum_i (|c_i - m_i| + r_i)^2`.
+        The second is a sum of convex functions of :math:`u_j`, with maxima at
+        the ends of intervals.
         """
         features = as_interval(features)
         center = self.whiten(features.center - self.origin)
@@ -80,9 +83,10 @@ class Distance(torch.nn.Module):
         return difference.square().sum(1), functools.reduce(torch.maximum, relative).sum(1)
 
     def whiten(self, x: Tensor, of_radius: bool = False) -> Tensor:
-        """Transform features minus the origin to ``R`` (if ``R = D``) or ``R + D`` coordinates.
+        """Transform features minus the origin.
 
-        With ``of_radius``, transform radii to upper bounds of the radii.
+        There are ``R`` (if ``R = D``) or ``R + D`` coordinates. With
+        ``of_radius``, transform radii to upper bounds of the radii.
         """
         directions = self.directions.abs() if of_radius else self.directions
         along = x @ directions
@@ -102,12 +106,11 @@ class Distance(torch.nn.Module):
         self.set_statistics(sums, products)
 
     def set_statistics(self, sums: ClassSums, products: Products) -> None:
-        """Compute the buffers from the sums of two passes over training features."""
+        """Compute the buffers from the sums of two passes."""
         means, like = sums.means(), self.origin
         covariance, shrinkage = _nonzero_covariance(sums, products)
         variance = covariance.diagonal().mean()
-        # eigh and svd on the CPU, because some devices do not support them
-        eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # in ascending order
+        eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not on all devices
         eigenvalues = (1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()
         eigenvalues, rank = eigenvalues.to(means), min(self.rank, means.shape[1])
         self.origin, self.deviations = sums.origin, eigenvalues[-rank:].sqrt()
@@ -124,7 +127,6 @@ class Distance(torch.nn.Module):
             setattr(self, name, buffer.to(like))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Resize the buffers, except for another number of classes."""
         for name in list(self._buffers):
             saved = state_dict.get(prefix + name)
             if saved is not None and (name != "means" or len(saved) in (0, self.num_classes)):
@@ -133,13 +135,13 @@ class Distance(torch.nn.Module):
 
 
 def nearest_of(means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]) -> Labels:
-    """Return the index of the nearest mean, in float64 because squares cancel in float32."""
+    """Return the index of the nearest mean; squares cancel in float32."""
     wide = widen(means)
     return torch.addmm(wide.square().sum(1), widen(u), wide.mT, beta=-0.5).argmax(1)
 
 
 def _nonzero_covariance(sums: ClassSums, products: Products) -> tuple[Tensor, float]:
-    """Return the first covariance above the rounding error, or the identity, and its shrinkage."""
+    """Return the first covariance above the rounding error."""
     noise = sums.mean_square * sums.resolution**2
     for candidate in (products, products_of_means(sums)):
         covariance, shrinkage = candidate.ledoit_wolf()

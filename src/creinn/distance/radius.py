@@ -1,20 +1,22 @@
 r"""Radii of the logits that grow with the distance from the training data.
 
-CreINN adds the radius of a row to the radius of its logits, after batch norm and before Interval
-SoftMax. At the feature layer :math:`l`, :math:`d_l` is the squared distance to the nearest class.
-At the two deepest layers, :math:`\hat d_l` and :math:`\hat d'_l` are the squared and the relative
-distance of the features divided by their norm (:mod:`creinn.distance.mahalanobis`). The score
-:math:`z(\cdot)` is the difference from the median of held-out data, divided by their spread. Then
+CreINN adds the radius of a row to the radius of its logits, after batch norm
+and before Interval SoftMax. At the feature layer :math:`l`, :math:`d_l` is the
+squared distance to the nearest class. At the two deepest layers,
+:math:`\hat d_l` and :math:`\hat d'_l` are the squared and the relative distance
+of the features divided by their norm (:mod:`creinn.distance.mahalanobis`). The
+score :math:`z(\cdot)` is the difference from the median of held-out data,
+divided by their spread. Then
 
 .. math::
     r(x) = s \log(1 + e^{z(n + 0.7 f)})^4, \qquad
     n = z\Bigl(\sum_{l\ \text{last two}} z(\hat d_l) + z(\hat d'_l)\Bigr), \qquad
     f = z\Bigl(\sum_l \max(0, z(d_l))\Bigr).
 
-The near term :math:`n` detects unknown classes, whose features have other directions. The far term
-:math:`f` detects other kinds of data, mostly at the first layers. Because of the fourth power, the
-radius is small for usual data. Far from the data, the credal set is the whole simplex. If
-the features are intervals, the radius is an upper bound.
+The near term :math:`n` detects unknown classes, and the far term :math:`f`
+other kinds of data. Because of the fourth power, the radius is small for usual
+data. Far from the data, the credal set is the whole simplex. If the features
+are intervals, the radius is an upper bound.
 """
 
 import math
@@ -32,24 +34,25 @@ from creinn.distance.mahalanobis import Distance
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
 
-Features: TypeAlias = Sequence[Interval | Tensor]  # features (N, D) of each feature layer
+Features: TypeAlias = Sequence[Interval | Tensor]  # ``(N, D)`` of each layer
 PerRow = Float[Tensor, " rows"]
 Terms = Float[Tensor, "rows terms"]
 
-VACUOUS = 20.0  # if a radius exceeds the range of the logits by 20, the set is the whole simplex
+VACUOUS = 20.0  # for radii this much above the range of the logits, the set is vacuous
 NUM_NEAR_LAYERS = 2
 FAR_WEIGHT = 0.7  # larger weights favor other kinds of data over unknown classes
 POWER = 4
-MAX_SCORE = 1e6  # for larger scores, the radius is as large as possible
-_UPPER_QUANTILE = 0.84  # one standard deviation above the median of a normal distribution
-_MIN_SPREAD = 1e-3  # relative to the median, because constant data differ by rounding
+MAX_SCORE = 1e6  # the radius is maximal above
+_UPPER_QUANTILE = 0.84  # one normal standard deviation
+_MIN_SPREAD = 1e-3  # relative to the median
 
 
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
     r"""Divide the features of each row by their norm, if it is not zero.
 
-    The result of an interval contains those of all members. The component :math:`f_i / \|f\|` is
-    bounded by the bounds of :math:`f_i` divided by those of the norm, and by 1.
+    The result of an interval contains those of all members: :math:`f_i / \|f\|`
+    is bounded by the bounds of :math:`f_i` divided by those of the norm, and by
+    1.
 
     Example:
         >>> unit_directions(Interval(torch.tensor([[3.0, 0.0]]), torch.tensor([[3.0, 4.0]])))
@@ -66,12 +69,12 @@ def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Inte
 
 
 def with_directions(features: Features) -> tuple[Interval, ...]:
-    """Return the inputs of the distances: features, and directions of the deepest ones."""
+    """Return the features, and the directions of the deepest ones."""
     return *map(as_interval, features), *map(unit_directions, features[-NUM_NEAR_LAYERS:])
 
 
 def stack_terms(distances: Sequence[tuple[Tensor, Tensor]], layers: int) -> Terms:
-    """Stack the squared distances of layers, then both distances of the directions."""
+    """Stack the squared distances, and both distances of the directions."""
     squared = [squared for squared, _ in distances[:layers]]
     return torch.stack([*squared, *chain(*distances[layers:])], 1)
 
@@ -79,9 +82,9 @@ def stack_terms(distances: Sequence[tuple[Tensor, Tensor]], layers: int) -> Term
 def add_radius(logits: Interval, radius: PerRow) -> Interval:
     """Add a radius per row to logits ``(N, K)``.
 
-    The radius is limited to the range of the logits of the row, plus :data:`VACUOUS` and a bound of
-    the rounding error. Larger radii do not change the probabilities. The range of a single logit
-    includes 0.
+    The radius is limited to the range of the logits, plus :data:`VACUOUS` and a
+    bound of the rounding error. Larger radii do not change the probabilities.
+    The range of a single logit includes 0.
     """
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
@@ -96,10 +99,10 @@ def add_radius(logits: Interval, radius: PerRow) -> Interval:
 class DistanceRadius(torch.nn.Module):
     """Radius per row from the features of several layers."""
 
-    distances: Any  # a list with one Distance for each result of with_directions
+    distances: Any  # for each result of with_directions
     medians: Tensor  # of the terms of held-out data
-    spreads: Tensor  # the differences between the median and the upper quantile
-    sums: Tensor  # (3, 2), the medians and the spreads of the near term, the far term and their sum
+    spreads: Tensor  # upper quantile minus median
+    sums: Tensor  # (3, 2), of the near term, the far term and their sum
     scale: Tensor
     fitted: Tensor
 
@@ -115,7 +118,7 @@ class DistanceRadius(torch.nn.Module):
 
     @property
     def has_data(self) -> bool:
-        """Whether the distances are fitted; unlike ``fitted``, it does not wait for a device."""
+        """Whether the distances are fitted; it does not wait for a device."""
         return len(self.distances) > 0
 
     def set_statistics(self, sums: Sequence[ClassSums], products: Sequence[Products]) -> None:
@@ -125,18 +128,18 @@ class DistanceRadius(torch.nn.Module):
             distance.set_statistics(*statistics)
 
     def fit_scores(self, features: Features) -> None:
-        """Compute the medians and spreads of all terms and sums from held-out data."""
+        """Compute the medians and the spreads from held-out data."""
         terms = self._terms(features)
         self.medians, self.spreads = _median_and_spread(terms)
         if not bool((self.medians.isfinite() & self.spreads.isfinite()).all()):
-            raise ValueError("The distances overflow. Look for an overflow in the network.")
+            raise ValueError("The distances overflow. Check the network.")
         near, far = self._near_and_far(terms)
         self.sums[0] = torch.stack(_median_and_spread(near))
         self.sums[1] = torch.stack(_median_and_spread(far))
         self.sums[2] = torch.stack(_median_and_spread(self._weighted_sum(near, far)))
 
     def excess(self, features: Features) -> PerRow:
-        """Return the radius divided by the scale, or the largest number on overflow."""
+        """Return the radius divided by the scale; it is finite on overflow."""
         median, spread = self.sums[2]
         weighted = self._weighted_sum(*self._near_and_far(self._terms(features)))
         score = (weighted - median) / spread
@@ -190,7 +193,7 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the median and the spread; unlike ``torch.quantile``, of any number of rows."""
+    """Return the median and the spread of any number of rows."""
     ordered, last = values.sort(0).values, len(values) - 1  # NaN is last
     median, upper = ordered[last // 2], ordered[math.ceil(_UPPER_QUANTILE * last)]
     return median, torch.maximum(upper - median, _MIN_SPREAD * (1 + median.abs()))
