@@ -297,6 +297,15 @@ def test_torch_compile_sees_one_graph(monkeypatch):
     assert len(seen) == 1
 
 
+def test_all_layers_are_in_eval_mode():
+    """Otherwise each call of predict copies the model."""
+    model = CreINN(models.resnet8(3, width=4)).eval()
+    x = torch.rand(2, 3, 8, 8)
+    fast = compile(model, x)
+    fast.predict(x)
+    assert not any(part.training for part in fast.modules())
+
+
 def test_training_raises():
     fast = compile(CreINN(models.mlp(5, 3)))
     assert not any(part.training for part in fast.modules())

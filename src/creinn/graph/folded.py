@@ -204,7 +204,8 @@ class NativeFull(FoldedFull):
         (layer,), norm = self._layer, widen(self.norm)
         lower, upper = map(widen, native.unpack(self.pairs, layer.weight.shape, self.groups))
         weights = (lower + upper) / 2, (upper - lower) / 2
-        block: Any = self._block(layer, *weights, 2 * norm.T[::2], norm.T[1::2]).to(self.norm)
+        block: Any = self._block(layer, *weights, 2 * norm.T[::2], norm.T[1::2])
+        block = block.to(self.norm).eval()
         is_image = self._ndim == 4
         self.block = block.to(memory_format=torch.channels_last) if is_image else block
 
