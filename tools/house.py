@@ -24,8 +24,8 @@ EXCEPTIONS = {"CreINNClassifier": 14}  # the parameters of the scikit-learn esti
 LAZY = Path("__init__.py")  # the lazy names of the package
 
 LIMITS = {
-    "lines": 21_800,
-    "characters per line": 52.7,
+    "lines": 20_700,
+    "characters per line": 50.0,
     "modules": 125,
     "import depth": 13,
     "wide lines": 0,

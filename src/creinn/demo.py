@@ -2,9 +2,9 @@
 
 All have the same architecture and are trained on the digits 0 to 7. The
 ensembles of CreINNs have half as many members as the Deep Ensemble, so the
-number of parameters is about the same for the paper's form (Section "Ensemble
-strategy"). The out-of-distribution images are not used to choose any of the
-settings.
+number of parameters is about the same for the paper's form (Section
+"Ensemble strategy"). The out-of-distribution images are not used to choose
+any of the settings.
 """
 
 import json

@@ -53,7 +53,8 @@ def single_process() -> Iterator[None]:
 def process_group(device: str = "cpu") -> Iterator[None]:
     """Join the process group of torchrun, if any, and leave it on exit.
 
-    The backend is nccl on GPUs and gloo on CPUs. An existing group is kept.
+    The backend is nccl on GPUs and gloo on CPUs. An existing group is
+    kept.
     """
     if "WORLD_SIZE" not in os.environ or not dist.is_available() or dist.is_initialized():
         yield
@@ -88,8 +89,8 @@ def gather(value: T) -> list[T]:
 def broadcast_object(compute: Callable[[], T]) -> T:
     """Call ``compute`` on rank 0, and return its result on all processes.
 
-    An error is raised on all processes. Rank 0 uses :func:`single_process`.
-    Tensors are moved to the CPU.
+    An error is raised on all processes. Rank 0 uses
+    :func:`single_process`. Tensors are moved to the CPU.
     """
     if world_size() == 1:
         return compute()

@@ -22,7 +22,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     """Write tensors and a JSON header to a file.
 
     Raises:
-        OSError: If the file cannot be written; an existing file is not changed.
+        OSError: If the file cannot be written; an existing file is not
+            changed.
         TypeError, ValueError: If the header is not JSON without NaN.
     """
     copies: dict[str, Tensor] = {}

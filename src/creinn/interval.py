@@ -36,8 +36,8 @@ def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
 class Interval:
     """A tensor of closed intervals.
 
-    The flags ``is_point`` (the bounds are the same tensor) and ``nonnegative``
-    (they are known to be ``>= 0``) save time.
+    The flags ``is_point`` (the bounds are the same tensor) and
+    ``nonnegative`` (they are known to be ``>= 0``) save time.
 
     Args:
         lower: The lower bounds, as a tensor or an argument of

@@ -1,7 +1,8 @@
 """Setting of the memory allocator that keeps freed memory in the process.
 
-By default, glibc returns large freed blocks to the kernel, which clears each
-page before it is used again. This can take a large part of the training time.
+By default, glibc returns large freed blocks to the kernel, which clears
+each page before it is used again. This can take a large part of the
+training time.
 """
 
 import ctypes

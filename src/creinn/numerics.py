@@ -18,8 +18,8 @@ PerRow = Float[Tensor, "*batch"]
 def magnitude(x: Values) -> Values:
     """Compute the absolute value, with a derivative of 1 at 0.
 
-    The derivative of :func:`torch.abs` at 0 is 0, so a radius of 0 would not
-    change.
+    The derivative of :func:`torch.abs` at 0 is 0, so a radius of 0 would
+    not change.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0]))
@@ -72,8 +72,8 @@ def entropy(probabilities: PerClass) -> PerRow:
 def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
     r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` as two terms per class.
 
-    The first term is the largest of the other entries, without a gradient. The
-    second term is in :math:`[0, \ln(K - 1)]`. With two terms,
+    The first term is the largest of the other entries, without a gradient.
+    The second term is in :math:`[0, \ln(K - 1)]`. With two terms,
     ``(a - first) - second`` has no cancellation.
 
     Example:
@@ -94,8 +94,9 @@ def logsumexp_others(x: PerClass) -> tuple[PerClass, PerClass]:
 def relu_(center_radius: Tensor) -> Tensor:
     r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``.
 
-    For radii ``>= 0`` and the upper bound :math:`h = \max(c + r, 0)`, the new
-    radius is :math:`r' = \min(r, h / 2)` and the new center is :math:`h - r'`.
+    For radii ``>= 0`` and the upper bound :math:`h = \max(c + r, 0)`, the
+    new radius is :math:`r' = \min(r, h / 2)` and the new center is
+    :math:`h - r'`.
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)

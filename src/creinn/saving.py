@@ -1,7 +1,7 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``.
 
-They do not contain code. The weights contain a copy of the configuration, so an
-interrupted :func:`save` leaves the old model or the new one.
+They do not contain code. The weights contain a copy of the configuration,
+so an interrupted :func:`save` leaves the old model or the new one.
 """
 
 import copy
@@ -38,18 +38,20 @@ def save(
 ) -> None:
     """Save a model to a directory, and replace a model there.
 
-    Raises a warning if the network has unknown layers; then its architecture is
-    not saved.
+    Raises a warning if the network has unknown layers; then its
+    architecture is not saved.
 
     Args:
         model: A CreINN, an ensemble or a baseline.
-        directory: The directory, which is created if necessary. Other files are
-            not changed.
-        classes: The names of the classes, by default ``model.class_names``.
+        directory: The directory, which is created if necessary. Other
+            files are not changed.
+        classes: The names of the classes, by default
+            ``model.class_names``.
         preprocessing: JSON values, by default ``model.preprocessing``.
 
     Raises:
-        TypeError: If the model is not known, or ``preprocessing`` is not JSON.
+        TypeError: If the model is not known, or ``preprocessing`` is not
+            JSON.
         ValueError: If the number of names is wrong, or a value is NaN.
         OSError: If a file cannot be written.
     """
@@ -86,14 +88,15 @@ def load(
 ) -> Any:
     """Load a model of :func:`save`, in eval mode.
 
-    Raises a warning if the model is the network of an estimator, which scales
-    its inputs.
+    Raises a warning if the model is the network of an estimator, which
+    scales its inputs.
 
     Args:
         directory: The directory of the model.
         device: The device of the model.
-        network: A network of the same architecture, if it is not saved. Its
-            weights are replaced, in a copy for each member of an ensemble.
+        network: A network of the same architecture, if it is not saved.
+            Its weights are replaced, in a copy for each member of an
+            ensemble.
 
     Raises:
         FileNotFoundError: If there is no model.

@@ -1,9 +1,9 @@
 r"""Layers with Gaussian weights: ``local_reparameterization`` and ``flipout``.
 
 The distribution of a weight is :math:`N(\mu, \sigma^2)` with
-:math:`\sigma = \operatorname{softplus}(\rho)`. The means are ``weight`` and
-``bias``, so that the state dict of an ordinary network can be loaded. Each call
-draws a new sample, also in eval mode.
+:math:`\sigma = \operatorname{softplus}(\rho)`. The means are ``weight``
+and ``bias``, so that the state dict of an ordinary network can be loaded.
+Each call draws a new sample, also in eval mode.
 """
 
 import math
@@ -65,8 +65,8 @@ class GaussianWeights(nn.Module):
 class LocalReparameterization(GaussianWeights):
     """Layer of BNN-R: local reparameterization (Kingma et al. 2015).
 
-    For a convolution, the correlation between positions is ignored, as in the
-    paper.
+    For a convolution, the correlation between positions is ignored, as in
+    the paper.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,9 +80,10 @@ class LocalReparameterization(GaussianWeights):
 class Flipout(GaussianWeights):
     """Layer of BNN-F: flipout (Wen et al. 2018).
 
-    A call draws one perturbation ``D`` of the weights, and for each example
-    ``n`` random signs ``s_n`` of the inputs and ``r_n`` of the outputs. The
-    weights ``W + D * outer(r_n, s_n)`` are uncorrelated between examples.
+    A call draws one perturbation ``D`` of the weights, and for each
+    example ``n`` random signs ``s_n`` of the inputs and ``r_n`` of the
+    outputs. The weights ``W + D * outer(r_n, s_n)`` are uncorrelated
+    between examples.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -21,13 +21,15 @@ class BNN(SNN):
             ``creinn.baselines.local_reparameterization`` (BNN-R) or
             ``creinn.baselines.flipout`` (BNN-F).
         samples: Number of forward passes of a prediction.
-        prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)``.
+        prior_std: Standard deviation of the prior
+            ``N(0, prior_std ** 2)``.
         kl_weight: Weight of the KL divergence, divided by the number of
-            training examples; 1 for the negative ELBO. A smaller weight avoids
-            underfitting if there are more weights than examples.
-        warmup: Fraction of the training steps in which the weight increases
-            from 0.
-        num_logits, logit_norm, temperature: See :class:`creinn.baselines.SNN`.
+            training examples; 1 for the negative ELBO. A smaller weight
+            avoids underfitting if there are more weights than examples.
+        warmup: Fraction of the training steps in which the weight
+            increases from 0.
+        num_logits, logit_norm, temperature: See
+            :class:`creinn.baselines.SNN`.
     """
 
     step: Tensor

@@ -5,9 +5,9 @@ relative likelihood on the training data is at least :math:`\alpha`:
 
 .. math:: \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(x_i) - \log p^{(1)}_{y_i}(x_i)\Bigr) \ge \alpha
 
-The other members start from new weights and a bias towards one class, and are
-trained until they reach thresholds between :math:`\alpha` and 1. The bounds of
-a credal set are the extreme probabilities of the members.
+The other members start from new weights and a bias towards one class, and
+are trained until they reach thresholds between :math:`\alpha` and 1. The
+bounds of a credal set are the extreme probabilities of the members.
 """
 
 import copy
@@ -39,15 +39,15 @@ class CreRL(Classifier):
     training data must fit into the memory of the device.
 
     Args:
-        members: Two or more networks of the same architecture. The training
-            replaces the weights of all except the first.
+        members: Two or more networks of the same architecture. The
+            training replaces the weights of all except the first.
         alpha: Smallest relative likelihood of a member, in (0, 1).
         tilt: Number added to the initial bias of the class that a member
             prefers.
         learning_rate: Learning rate of Adam for the other members.
-        passes: Largest number of passes over the training data, but at least
-            3,000 steps. A member below its threshold is then replaced by a copy
-            of the first one.
+        passes: Largest number of passes over the training data, but at
+            least 3,000 steps. A member below its threshold is then
+            replaced by a copy of the first one.
     """
 
     prediction_type = CredalSet

@@ -1,14 +1,15 @@
 r"""Efficient credal prediction by decalibration (EffCre, Hofman et al. 2026).
 
-The logit of one class of a trained network is shifted by a constant. A shift is
-plausible if its relative likelihood on the training data is at least
-:math:`\alpha`:
+The logit of one class of a trained network is shifted by a constant. A
+shift is plausible if its relative likelihood on the training data is at
+least :math:`\alpha`:
 
 .. math::
     \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(z_i + c\, e_k) - \log p_{y_i}(z_i)\Bigr) \ge \alpha
 
-The plausible shifts are an interval, because the log-likelihood is concave in
-:math:`c`. A credal set contains the predictions for all plausible shifts.
+The plausible shifts are an interval, because the log-likelihood is concave
+in :math:`c`. A credal set contains the predictions for all plausible
+shifts.
 """
 
 import math
@@ -106,7 +107,8 @@ def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
 def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest probability of each class.
 
-    A probability is monotone in each shift, so the extremes are at the ends.
+    A probability is monotone in each shift, so the extremes are at the
+    ends.
 
     Args:
         logs: Log-probabilities ``(N, K)``.

@@ -1,9 +1,10 @@
 """Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022).
 
-The weights of the last layer are Gaussian and independent, so the logits are
-Gaussian. The loss contains the KL divergence of the logits at context points.
-Unlike in the paper, only the last layer is random, batch norm is in eval mode
-at the context points, and the training batch is not added to them.
+The weights of the last layer are Gaussian and independent, so the logits
+are Gaussian. The loss contains the KL divergence of the logits at context
+points. Unlike in the paper, only the last layer is random, batch norm is
+in eval mode at the context points, and the training batch is not added to
+them.
 """
 
 import inspect
@@ -31,8 +32,8 @@ class FSVI(BNN):
     """Network with a Gaussian last layer and a Gaussian prior over functions.
 
     Args:
-        network: A module that returns logits and ends in a ``Linear`` layer,
-            whose parameters are the means.
+        network: A module that returns logits and ends in a ``Linear``
+            layer, whose parameters are the means.
         samples: Number of functions in a prediction.
         context: The context points: ``"train"`` for the training inputs, a
             tensor, or None if the model is not trained.

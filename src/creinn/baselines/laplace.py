@@ -1,9 +1,9 @@
 """Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
-The posterior of the last layer is approximated by a Gaussian at the trained
-weights, so the logits are Gaussian. The Laplace bridge maps their distribution
-to a Dirichlet distribution (Hobbhahn, Kristiadi and Hennig, UAI 2022). Batch
-norm after the last layer is folded into it.
+The posterior of the last layer is approximated by a Gaussian at the
+trained weights, so the logits are Gaussian. The Laplace bridge maps their
+distribution to a Dirichlet distribution (Hobbhahn, Kristiadi and Hennig,
+UAI 2022). Batch norm after the last layer is folded into it.
 """
 
 import math
@@ -32,14 +32,17 @@ MAX_CONCENTRATION = 1e12
 class LaplaceBNN(SNN):
     """Last-layer Laplace approximation with the Laplace bridge.
 
-    Before :meth:`after_training`, the predictions are those of an :class:`SNN`.
+    Before :meth:`after_training`, the predictions are those of an
+    :class:`SNN`.
 
     Args:
         network: A module that returns ``K >= 3`` logits and ends in a
             ``Linear`` layer.
         samples: Number of samples of the Dirichlet distributions.
-        normalise: Whether to normalize the logits; see :func:`laplace_bridge`.
-        prior_precision: A number, or ``"marginal-likelihood"`` to maximize it.
+        normalise: Whether to normalize the logits; see
+            :func:`laplace_bridge`.
+        prior_precision: A number, or ``"marginal-likelihood"`` to maximize
+            it.
         num_logits, logit_norm: See :class:`SNN`.
     """
 
@@ -135,8 +138,8 @@ class Kronecker(nn.Module):
     """Gauss-Newton matrix of the last layer, as a Kronecker product.
 
     The sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows is
-    approximated by ``kron(B, A) / N``, with the sums ``B`` and ``A`` of the
-    factors.
+    approximated by ``kron(B, A) / N``, with the sums ``B`` and ``A`` of
+    the factors.
     """
 
     output_values: Tensor
@@ -190,9 +193,10 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     Args:
         mean: Means of the logits ``(N, K)``.
         covariance: Covariances of the logits ``(N, K, K)``.
-        normalise: Whether to rescale the logits so that the mean variance is
-            ``sqrt(K / 2)``, the correction of the paper for large variances.
-            For smaller variances, the predictions become sharper.
+        normalise: Whether to rescale the logits so that the mean variance
+            is ``sqrt(K / 2)``, the correction of the paper for large
+            variances. For smaller variances, the predictions become
+            sharper.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)

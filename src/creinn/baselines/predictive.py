@@ -16,9 +16,9 @@ from creinn.numerics import entropy
 class Predictive(Uncertain):
     """Prediction with ``S`` distributions for each row.
 
-    The total uncertainty is the entropy of the mean distribution in bits, the
-    aleatoric uncertainty is the mean entropy, and the epistemic uncertainty is
-    the difference (Eq:MC_bnn, AU_BNN).
+    The total uncertainty is the entropy of the mean distribution in bits,
+    the aleatoric uncertainty is the mean entropy, and the epistemic
+    uncertainty is the difference (Eq:MC_bnn, AU_BNN).
 
     Args:
         samples: Distributions ``(S, N, K)``.
@@ -89,7 +89,8 @@ class DirichletPredictive(Predictive):
     """Prediction with a Dirichlet distribution for each row.
 
     Args:
-        concentration: Parameters of the Dirichlet distributions ``(N, K)``.
+        concentration: Parameters of the Dirichlet distributions
+            ``(N, K)``.
         samples: Number of samples, or samples, which ensembles use.
 
     Example:

@@ -30,8 +30,10 @@ def build_classifier(method: Method, architecture: Callable[..., nn.Module], **o
 
     Args:
         method: An entry of :data:`creinn.classifier.methods.METHODS`.
-        architecture: A function of the layer family that returns a network.
-        **options: Arguments of the classifier that replace those of the method.
+        architecture: A function of the layer family that returns a
+            network.
+        **options: Arguments of the classifier that replace those of the
+            method.
 
     Example:
         >>> from creinn.classifier.methods import METHODS

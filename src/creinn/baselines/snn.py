@@ -19,7 +19,8 @@ class SNN(Classifier):
 
     Args:
         network: A module that returns logits ``(N, K)``.
-        num_logits: Number of logits; by default the size of the last parameter.
+        num_logits: Number of logits; by default the size of the last
+            parameter.
         logit_norm: Whether to apply batch norm to the logits.
         temperature: Whether to fit a temperature to the validation data.
     """

@@ -115,23 +115,24 @@ class Classifier(Module):
     ) -> Iterator[Prediction]:
         """Yield the predictions, in eval mode and without gradients.
 
-        It can be called from several threads. In training mode, a copy of the
-        model in eval mode is used, which shares the weights.
+        It can be called from several threads. In training mode, a copy of
+        the model in eval mode is used, which shares the weights.
 
         Args:
-            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`,
-                or a dict or tuple of these; a ``Dataset``; or batches. If the
-                items or batches are tuples, the first entries are used.
+            x: Inputs ``(N, ...)``: a tensor, an array or an
+                :class:`Interval`, or a dict or tuple of these; a
+                ``Dataset``; or batches. If the items or batches are
+                tuples, the first entries are used.
             batch_size: The number of rows per batch, unless ``x`` contains
                 batches.
-            missing: For NaN or infinite numbers, ``"refuse"`` raises an error,
-                and ``"vacuous"`` predicts all distributions with a credal
-                classifier.
+            missing: For NaN or infinite numbers, ``"refuse"`` raises an
+                error, and ``"vacuous"`` predicts all distributions with a
+                credal classifier.
 
         Raises:
             TypeError: If ``x`` has another type.
-            ValueError: If values are missing, ``x`` has no batch dimension, or
-                the network does not return logits.
+            ValueError: If values are missing, ``x`` has no batch
+                dimension, or the network does not return logits.
 
         Example:
             >>> from creinn.baselines import SNN
@@ -146,12 +147,13 @@ class Classifier(Module):
     ) -> tuple[Any, Tensor]:
         """Return the predictions of labelled rows, and their classes.
 
-        The data are a pair of inputs and classes, a ``Dataset`` of pairs, or
-        batches of pairs. See :meth:`predict_batches` for the other arguments.
+        The data are a pair of inputs and classes, a ``Dataset`` of pairs,
+        or batches of pairs. See :meth:`predict_batches` for the other
+        arguments.
 
         Raises:
-            TypeError: If the data are not supported, or if the classes are not
-                integers.
+            TypeError: If the data are not supported, or if the classes are
+                not integers.
             ValueError: If there are no rows, or if a label is not a class.
 
         Example:

@@ -1,9 +1,9 @@
 """Cache of compiled models, invalidated when tensors, layers or options change.
 
-A compiled model is valid while the types and options of the layers, and the
-identities and version counters of all parameters and buffers are unchanged.
-Writes through ``Tensor.data`` and changes of other objects are not detected;
-use :func:`clear`. The cache is safe for several threads.
+A compiled model is valid while the types and options of the layers, and
+the identities and version counters of all parameters and buffers are
+unchanged. Writes through ``Tensor.data`` and changes of other objects are
+not detected; use :func:`clear`. The cache is safe for several threads.
 """
 
 import threading

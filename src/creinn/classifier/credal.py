@@ -50,8 +50,10 @@ def credal_set(
         logits: Logits ``(N, K)``; a single logit belongs to class 1 of two
             classes. Points give the ordinary softmax.
         mode: The mode of Interval SoftMax.
-        radius: Radii ``(N,)`` that are added, without a change of the label.
-        training: Whether logits that are not finite give NaN, or a vacuous set.
+        radius: Radii ``(N,)`` that are added, without a change of the
+            label.
+        training: Whether logits that are not finite give NaN, or a vacuous
+            set.
     """
     is_binary, label = logits.shape[1] == 1, None
     lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
@@ -110,7 +112,8 @@ class CredalClassifier(Classifier):
         """See :meth:`Classifier.predict_batches`.
 
         Raises:
-            RuntimeError: If a distance is not fitted to the current network.
+            RuntimeError: If a distance is not fitted to the current
+                network.
         """
         self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
@@ -169,8 +172,9 @@ class CredalClassifier(Classifier):
     def fit_temperature(self, x: Any, y: Any = None, batch_size: int = 256) -> Any:
         """Fit the temperatures to held-out data.
 
-        The arguments are those of :meth:`CreINN.fit_distance`, and the result
-        is the model in eval mode. :meth:`calibrate` needs other rows.
+        The arguments are those of :meth:`CreINN.fit_distance`, and the
+        result is the model in eval mode. :meth:`calibrate` needs other
+        rows.
         """
         data = list(x) if isinstance(x, Iterator) else x if y is None else (x, y)
         for part in members_of(self):
@@ -192,32 +196,36 @@ class CredalClassifier(Classifier):
     ) -> Any:
         """Calibrate the model with rows not used for training, and return it.
 
-        With ``coverage``, ``classes("conformal")`` contains the true class of a
-        new row with this probability; see :mod:`creinn.credal.conformal`. With
-        ``max_error``, the error rate among the ``accepted`` rows is at most
-        this rate; see :mod:`creinn.credal.abstention`. **There is no guarantee
-        under distribution shift**, or after a change of the model.
+        With ``coverage``, ``classes("conformal")`` contains the true class
+        of a new row with this probability; see
+        :mod:`creinn.credal.conformal`. With ``max_error``, the error rate
+        among the ``accepted`` rows is at most this rate; see
+        :mod:`creinn.credal.abstention`. **There is no guarantee under
+        distribution shift**, or after a change of the model.
 
         Args:
             x: The inputs, a Dataset of pairs, or a DataLoader.
-            y: The classes ``(N,)``, or ``None`` if ``x`` contains them. With
-                distributions ``(N, K)``, ``widened()`` contains that of a new
-                row with probability ``coverage``.
+            y: The classes ``(N,)``, or ``None`` if ``x`` contains them.
+                With distributions ``(N, K)``, ``widened()`` contains that
+                of a new row with probability ``coverage``.
             coverage: The coverage; 0.95 if there is no ``max_error``.
-            by: ``"class"`` or group numbers ``(N,)`` for a guarantee in each
-                class or group. With ``max_error`` also the uncertainty that
-                ranks the rows: ``"total"`` (default), ``"aleatoric"``,
-                ``"epistemic"`` or ``"entropy"``.
-            score: One of :data:`creinn.credal.conformal.SCORES`, by default
-                ``"lower"``, or of :data:`creinn.credal.margin.UNITS` for
-                distributions, by default ``"deviation"``.
-            random: Whether the sets are random, so that the coverage is exact.
+            by: ``"class"`` or group numbers ``(N,)`` for a guarantee in
+                each class or group. With ``max_error`` also the
+                uncertainty that ranks the rows: ``"total"`` (default),
+                ``"aleatoric"``, ``"epistemic"`` or ``"entropy"``.
+            score: One of :data:`creinn.credal.conformal.SCORES`, by
+                default ``"lower"``, or of
+                :data:`creinn.credal.margin.UNITS` for distributions, by
+                default ``"deviation"``.
+            random: Whether the sets are random, so that the coverage is
+                exact.
             max_error: The largest error rate among accepted rows.
             confidence: The probability of the guarantee for ``max_error``.
 
         Raises:
             NoThresholdError: If ``max_error`` cannot be guaranteed.
-            ValueError: If there are too few rows, or an argument is not valid.
+            ValueError: If there are too few rows, or an argument is not
+                valid.
 
         Example:
             >>> from creinn import CreINN, models
@@ -301,7 +309,8 @@ class Ensemble(CredalClassifier):
     Args:
         members: CreINNs with the same number of classes.
         combine: ``"average"`` for the mean of the reachable bounds, or
-            ``"envelope"`` for the smallest intervals that contain all sets.
+            ``"envelope"`` for the smallest intervals that contain all
+            sets.
     """
 
     def __init__(self, members: Sequence[CredalClassifier], combine: Combine = "average") -> None:

@@ -1,7 +1,7 @@
 """Credal-set interval neural network (CreINN and CreINN-D).
 
-Sections "Credal-set interval neural networks" and "Training procedure" of the
-paper, with the extension of :mod:`creinn.distance.radius`.
+Sections "Credal-set interval neural networks" and "Training procedure" of
+the paper, with the extension of :mod:`creinn.distance.radius`.
 """
 
 import warnings
@@ -52,33 +52,35 @@ class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
     Args:
-        network: A module of :mod:`creinn.nn` layers that maps inputs to logits
-            ``(N, K)``. With ``distance``, it can be an ordinary network with
-            any inputs, and its logits are divided by a
+        network: A module of :mod:`creinn.nn` layers that maps inputs to
+            logits ``(N, K)``. With ``distance``, it can be an ordinary
+            network with any inputs, and its logits are divided by a
             :mod:`creinn.classifier.temperature`.
-        mode: ``"paper"`` uses the batch norm and softmax of the paper, which do
-            not guarantee containment. ``"scaled"`` uses norms that preserve the
-            order of the radii. ``"sound"`` guarantees in eval mode that the set
-            contains the probabilities of all ordinary networks with weights in
-            the intervals. It needs small radii, see ``nn.scale_radii_``.
-        num_logits: The number of logits ``K``, by default of the last layer.
-            One logit makes a binary classifier.
-        logit_norm: Whether to apply batch norm to the logits, by default for
-            interval networks, as in the paper.
-        distance: Whether the credal sets become wider in eval mode with the
-            distance from the training data; see :meth:`fit_distance`. A number
-            is the scale of the radii. With an ordinary network, this is
-            CreINN-D, the recommended form.
+        mode: ``"paper"`` uses the batch norm and softmax of the paper,
+            which do not guarantee containment. ``"scaled"`` uses norms
+            that preserve the order of the radii. ``"sound"`` guarantees in
+            eval mode that the set contains the probabilities of all
+            ordinary networks with weights in the intervals. It needs small
+            radii, see ``nn.scale_radii_``.
+        num_logits: The number of logits ``K``, by default of the last
+            layer. One logit makes a binary classifier.
+        logit_norm: Whether to apply batch norm to the logits, by default
+            for interval networks, as in the paper.
+        distance: Whether the credal sets become wider in eval mode with
+            the distance from the training data; see :meth:`fit_distance`.
+            A number is the scale of the radii. With an ordinary network,
+            this is CreINN-D, the recommended form.
         loss: ``"intersection"`` for the cross-entropy of the paper, or
             ``"bounds"`` for :func:`creinn.bounds_cross_entropy`.
-        feature_layers: The paths of the modules that compute the features; the
-            deepest is the last. The default is selected by
+        feature_layers: The paths of the modules that compute the features;
+            the deepest is the last. The default is selected by
             :mod:`creinn.distance.feature_layers`.
-        logits_layer: The path of the module that computes the logits, if the
-            network returns more or ends in a softmax.
+        logits_layer: The path of the module that computes the logits, if
+            the network returns more or ends in a softmax.
 
     Raises:
-        ValueError: If an option is not valid, or if a distance is necessary.
+        ValueError: If an option is not valid, or if a distance is
+            necessary.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -253,13 +255,13 @@ class CreINN(CredalClassifier):
     ) -> "CreINN":
         """Fit the distance to the training data.
 
-        The result is the model in eval mode. The temperature, if it is on, is
-        fitted to the held-out data first. Unless ``distance`` is a number, the
-        scale is chosen on at most 20,000 rows of the held-out data, or else on
-        a sixth of at most 20,000 training rows; see
-        :func:`creinn.distance.fitting.choose_scale`. The memory is constant for
-        a DataLoader or Dataset. In a process group, each process uses all its
-        rows.
+        The result is the model in eval mode. The temperature, if it is on,
+        is fitted to the held-out data first. Unless ``distance`` is a
+        number, the scale is chosen on at most 20,000 rows of the held-out
+        data, or else on a sixth of at most 20,000 training rows; see
+        :func:`creinn.distance.fitting.choose_scale`. The memory is
+        constant for a DataLoader or Dataset. In a process group, each
+        process uses all its rows.
 
         Args:
             x: The training inputs, a Dataset of pairs, or a DataLoader.
@@ -267,16 +269,16 @@ class CreINN(CredalClassifier):
                 distributions ``(N, K)``, the most probable class counts.
             held_out: Data that the network was not trained on, in the same
                 forms.
-            batch_size: The number of rows per batch, unless the data contain
-                batches.
+            batch_size: The number of rows per batch, unless the data
+                contain batches.
 
         Raises:
-            ValueError: If there are no rows or features, or if a label is not a
-                class.
+            ValueError: If there are no rows or features, or if a label is
+                not a class.
 
         Warns:
-            LabelWarning: If a class has no row, or the accuracy is not better
-                than chance.
+            LabelWarning: If a class has no row, or the accuracy is not
+                better than chance.
         """
         if self.distance_radius is None:
             self._add_distance()

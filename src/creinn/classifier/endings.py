@@ -21,7 +21,8 @@ _ARITHMETIC = ("", "Div", "Mul", "Sub", "Add", "Exp", "Log")  # last steps of a 
 def find_ending(values: Tensor) -> str:
     """Return the name of the function that computed probabilities, or ``""``.
 
-    It is the last operation of the autograd graph, or recognized by its values.
+    It is the last operation of the autograd graph, or recognized by its
+    values.
     """
     node: Any = values.grad_fn
     while node is not None and (
@@ -39,8 +40,9 @@ def _sum_to_one(values: Tensor) -> str:
     """Return the kind of probabilities in the rows, unless all are equal.
 
     An untrained layer may return the same logarithms of frequencies in all
-    rows. The values of a log-softmax must be below 0, because the ``logsumexp``
-    of small logits and a reference class at 0 is also about 0.
+    rows. The values of a log-softmax must be below 0, because the
+    ``logsumexp`` of small logits and a reference class at 0 is also about
+    0.
     """
     tolerance = min(32 * torch.finfo(values.dtype).eps, 1e-3)
     values = values.detach().double().cpu()

@@ -1,7 +1,7 @@
 """Hashes of the parts of a model, to detect changes after a fit.
 
-They depend on the contents of tensors only, so they can be saved, and compared
-between processes and devices.
+They depend on the contents of tensors only, so they can be saved, and
+compared between processes and devices.
 """
 
 import hashlib

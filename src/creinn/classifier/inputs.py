@@ -1,8 +1,8 @@
 """Inputs and outputs of networks: conversion, batches, and checks.
 
-Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or
-a dict or tuple of these. Floating-point numbers are converted to the dtype of
-the classifier; integers are not.
+Inputs are a tensor, an array or an :class:`Interval` with one entry per
+row, or a dict or tuple of these. Floating-point numbers are converted to
+the dtype of the classifier; integers are not.
 """
 
 import inspect

@@ -36,8 +36,8 @@ _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", def
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """Compute the mean cross-entropy; a single logit is that of class 1.
 
-    The targets are classes ``(N,)`` or distributions ``(N, K)``. The shape of
-    the weights is ``(K,)`` for classes or ``(N, 1)`` for rows.
+    The targets are classes ``(N,)`` or distributions ``(N, K)``. The shape
+    of the weights is ``(K,)`` for classes or ``(N, 1)`` for rows.
     """
     logits = at_least_single(logits)
     if logits.shape[1] == 1:
@@ -52,8 +52,9 @@ def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None =
 def find_logits_layer(network: Module, path: str | None = None) -> Module:
     """Return the layer that computes the logits, or raise a ``ValueError``.
 
-    Without a path, it is ``head`` if the network has a method ``features``, as
-    in :mod:`creinn.models`, or else the last ``Linear`` layer.
+    Without a path, it is ``head`` if the network has a method
+    ``features``, as in :mod:`creinn.models`, or else the last ``Linear``
+    layer.
 
     Example:
         >>> find_logits_layer(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(8, 3)))

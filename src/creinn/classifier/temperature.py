@@ -1,7 +1,8 @@
 r"""Temperature scaling of logits (Guo et al., 2017).
 
-The logits, or both bounds of their intervals, are divided by the temperature
-:math:`T` that minimizes the log loss on held-out data plus the prior
+The logits, or both bounds of their intervals, are divided by the
+temperature :math:`T` that minimizes the log loss on held-out data plus the
+prior
 
 .. math:: (\ln T)^2 / (2 s^2), \qquad s = 1/2.
 
@@ -69,12 +70,12 @@ def fit_temperature(
     """Return the temperature that minimizes the log loss plus the prior.
 
     Args:
-        logits: A tensor or an interval ``(N, ...)``. Rows that are not finite
-            are ignored.
+        logits: A tensor or an interval ``(N, ...)``. Rows that are not
+            finite are ignored.
         labels: Classes ``(N,)`` or label distributions ``(N, K)``.
         probabilities: A function from logits in float64 to probabilities
-            ``(N, K)``. The default, also for points, is the softmax, or the
-            sigmoid of a single logit.
+            ``(N, K)``. The default, also for points, is the softmax, or
+            the sigmoid of a single logit.
 
     Example:
         >>> logits = torch.tensor([[-4.0], [4.0], [4.0], [4.0]])

@@ -1,7 +1,8 @@
 """The samples of the explorer in ``creinn evaluate --report``.
 
-The chosen rows are read again. If the model supports intervals, they are also
-predicted with other widths, which are multiples of the measured widths, if any.
+The chosen rows are read again. If the model supports intervals, they are
+also predicted with other widths, which are multiples of the measured
+widths, if any.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,8 +55,8 @@ def explorer_samples(
 ) -> Iterator[Samples]:
     """Yield at most ``most`` samples of the data, in one or two groups.
 
-    Samples with missing values are separate, because they have no widths. See
-    :class:`creinn.report.Samples` for ``outside``.
+    Samples with missing values are separate, because they have no widths.
+    See :class:`creinn.report.Samples` for ``outside``.
     """
     chosen = choose_samples(data.prediction.total, most)
     rows = _read(model, data.parts, chosen)

@@ -1,7 +1,7 @@
 """``creinn COMMAND ...``: parse the options, and run the command.
 
-The exit code is 0 for success, 1 for an error in the data, files or settings, 2
-for an error in the command line, and 130 after Ctrl-C.
+The exit code is 0 for success, 1 for an error in the data, files or
+settings, 2 for an error in the command line, and 130 after Ctrl-C.
 """
 
 import inspect

@@ -170,9 +170,9 @@ class PredictOptions(ModelOptions):
 
     The result has one row per input: label, probability of each class, and
     aleatoric, epistemic and total uncertainty (AU, EU, TU). Credal methods
-    (creinn-d, creinn, effcre and crerl) add lower and upper bounds, and the set
-    of possible classes. Training with --coverage adds the column conformal_set,
-    and --max-error the column accepted.
+    (creinn-d, creinn, effcre and crerl) add lower and upper bounds, and
+    the set of possible classes. Training with --coverage adds the column
+    conformal_set, and --max-error the column accepted.
     """
 
     keep: tuple[str, ...] = option((), help="Columns to copy to the result, separated by commas.")
@@ -214,9 +214,10 @@ class EvaluateOptions(ModelOptions):
 class ExportOptions(SavedModel):
     """Export a trained CreINN or an ensemble as one graph.
 
-    The outputs are the bounds, label, uncertainties and set of classes. ONNX
-    requires pip install "creinn[onnx]"; .pt2 is a program of torch.export. The
-    metadata contain the names of the classes and the preprocessing.
+    The outputs are the bounds, label, uncertainties and set of classes.
+    ONNX requires pip install "creinn[onnx]"; .pt2 is a program of
+    torch.export. The metadata contain the names of the classes and the
+    preprocessing.
     """
 
     intervals: bool = option(False, "data", "Use bounds as inputs (interval networks only).")

@@ -1,7 +1,7 @@
 """Parsing of the options of a command, which are the fields of a dataclass.
 
-Settings are given by ``--set NAME=VALUE`` or in the YAML file of ``--config``.
-The field ``from_`` is ``from`` on the command line.
+Settings are given by ``--set NAME=VALUE`` or in the YAML file of
+``--config``. The field ``from_`` is ``from`` on the command line.
 """
 
 import argparse
@@ -40,8 +40,8 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
     """Parse the options, which override the file of ``--config``.
 
     Raises:
-        UsageError: If an option is unknown, missing or of the wrong type, or if
-            the file is invalid.
+        UsageError: If an option is unknown, missing or of the wrong type,
+            or if the file is invalid.
     """
     file = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     file.add_argument("--config", nargs=1, default=[])
@@ -73,8 +73,9 @@ def options_yaml(command: str, options: Any) -> str:
 def check_outputs(command: str, options: Any, report: Path | None = None) -> None:
     """Raise an error if an output would replace another file.
 
-    The options are written beside ``options.out``. Files of an earlier run of
-    the command are replaced, and with ``--force`` all files except inputs.
+    The options are written beside ``options.out``. Files of an earlier run
+    of the command are replaced, and with ``--force`` all files except
+    inputs.
     """
     record = options.out.with_suffix(".yaml")
     outputs = [options.out] if report is None else [options.out, report]

@@ -47,9 +47,10 @@ def prediction_table(
 ) -> pd.DataFrame:
     """Return the predictions as columns after those of ``names``.
 
-    The columns are ``label``, ``probability_c`` of each class ``c``, ``AU``,
-    ``EU`` and ``TU``. Credal sets also have ``lower_c``, ``upper_c`` and
-    ``set``, and calibrated models have ``conformal_set`` or ``accepted``.
+    The columns are ``label``, ``probability_c`` of each class ``c``,
+    ``AU``, ``EU`` and ``TU``. Credal sets also have ``lower_c``,
+    ``upper_c`` and ``set``, and calibrated models have ``conformal_set``
+    or ``accepted``.
     """
     class_names = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": class_names[prediction.label.numpy()]}

@@ -179,8 +179,8 @@ def check_directory(out: Path) -> None:
 def train_val_split(data: Dataset, options: TrainOptions) -> tuple[Dataset, Dataset | None]:
     """Split the data into training and validation rows.
 
-    By default, a sixth is held out, or nothing of few rows or with ``--from``.
-    The training set has at least one row of each class.
+    By default, a sixth is held out, or nothing of few rows or with
+    ``--from``. The training set has at least one row of each class.
     """
     labels, fraction, is_new = data.labels, options.validation_fraction, options.from_ is None
     if fraction is None and not (is_new and len(labels) * SIXTH >= MIN_VALIDATION_ROWS):

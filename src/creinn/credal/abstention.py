@@ -1,21 +1,23 @@
 r"""Abstention with a bound on the error rate among accepted rows.
 
-A row is accepted if its uncertainty is at most a limit. The limit is found by
-Learn then Test (Angelopoulos et al., 2021) with fixed-sequence testing:
+A row is accepted if its uncertainty is at most a limit. The limit is found
+by Learn then Test (Angelopoulos et al., 2021) with fixed-sequence testing:
 
 1. A fifth of the calibration rows, at most :data:`GRID_ROWS`, gives the
    candidates: the uncertainties at :data:`SHARES` equally spaced shares.
 2. The candidates are tested by the other rows. If n rows are accepted with k
-   errors, the p-value is :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
+   errors, the p-value is
+   :math:`P(\mathrm{Bin}(n, \mathrm{max\_error}) \le k)`.
 3. The tests start at a candidate that accepts enough rows, and stop at the
    first p-value above ``1 - confidence``. The limit is the last candidate
    before.
 
-The candidates and the start do not depend on the other rows. With probability
-``confidence`` over calibration sets, the error rate among accepted rows is at
-most ``max_error``, *if all rows are independent and identically distributed*
-and ``max_error`` was chosen before. This is valid in each group. **There is no
-guarantee for data with another distribution.**
+The candidates and the start do not depend on the other rows. With
+probability ``confidence`` over calibration sets, the error rate among
+accepted rows is at most ``max_error``, *if all rows are independent and
+identically distributed* and ``max_error`` was chosen before. This is valid
+in each group. **There is no guarantee for data with another
+distribution.**
 """
 
 import math
@@ -84,9 +86,9 @@ def fit_abstention(
 ) -> Abstention:
     """Find the largest limit that guarantees the error rate.
 
-    Differences of at most 128 machine epsilons are ties. Each of the ``groups``
-    has its own limit. If there is none, a warning is given and no row is
-    accepted.
+    Differences of at most 128 machine epsilons are ties. Each of the
+    ``groups`` has its own limit. If there is none, a warning is given and
+    no row is accepted.
 
     Raises:
         NoThresholdError: If no limit qualifies.

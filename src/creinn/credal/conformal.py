@@ -1,12 +1,13 @@
 r"""Split conformal calibration: sets of classes with a guaranteed coverage.
 
-The score :math:`s(x, y)` is large if y is not the class of the row x. A class
-is kept if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest
-score of n calibration rows, which must not be used for training or model
-selection. The set contains the true class with probability at least c, *if the
-new row and the calibration rows are exchangeable* (Vovk, Gammerman and Shafer,
-2005). This is the average over the calibrations and the rows, in each class or
-group that has its own quantile. **There is no guarantee for data with another
+The score :math:`s(x, y)` is large if y is not the class of the row x. A
+class is kept if its score is at most the
+:math:`\lceil (n + 1) c \rceil`-th smallest score of n calibration rows,
+which must not be used for training or model selection. The set contains
+the true class with probability at least c, *if the new row and the
+calibration rows are exchangeable* (Vovk, Gammerman and Shafer, 2005). This
+is the average over the calibrations and the rows, in each class or group
+that has its own quantile. **There is no guarantee for data with another
 distribution.**
 """
 
@@ -41,9 +42,9 @@ def class_scores(
 ) -> PerClass:
     """Compute a score of :data:`SCORES` for each class.
 
-    The scores ``"lower"`` and ``"dominance"`` use the intervals. The others use
-    the predicted distribution: ``"lac"`` is one minus the probability (Sadinle,
-    Lei and Wasserman, 2019).
+    The scores ``"lower"`` and ``"dominance"`` use the intervals. The
+    others use the predicted distribution: ``"lac"`` is one minus the
+    probability (Sadinle, Lei and Wasserman, 2019).
     """
     if score == "lower":
         return lower_score(lower, usual)
@@ -59,8 +60,8 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    The value of t is ``usual``; see :func:`usual_mass`. The scores of a vacuous
-    set are 0.
+    The value of t is ``usual``; see :func:`usual_mass`. The scores of a
+    vacuous set are 0.
 
     Example:
         >>> lower_score(torch.tensor([0.375, 0.125]))
@@ -73,11 +74,12 @@ def lower_score(lower: PerClass, usual: float = 0.0) -> PerClass:
 def usual_mass(lower: PerClass) -> tuple[float, float]:
     """Return the values of t in :func:`lower_score` for all rows.
 
-    If all classes were kept for the rows whose lower probabilities sum to less
-    than t, the mean number of classes would increase by at most :data:`GROWTH`.
-    The guarantee needs the same t for all rows, which is between the values for
-    the calibration and for new rows: the first does not decrease the
-    calibration scores, and the second does not increase those of a new row.
+    If all classes were kept for the rows whose lower probabilities sum to
+    less than t, the mean number of classes would increase by at most
+    :data:`GROWTH`. The guarantee needs the same t for all rows, which is
+    between the values for the calibration and for new rows: the first does
+    not decrease the calibration scores, and the second does not increase
+    those of a new row.
 
     Example:
         >>> lower = torch.arange(101.0)[:, None].expand(101, 2) / 256
@@ -92,8 +94,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 def dominance_score(lower: PerClass, upper: PerClass) -> PerClass:
     r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
-    The score is positive if y is dominated by another class. Sets can be empty
-    if the coverage is smaller than the accuracy.
+    The score is positive if y is dominated by another class. Sets can be
+    empty if the coverage is smaller than the accuracy.
 
     Example:
         >>> dominance_score(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -109,9 +111,9 @@ def aps_score(
 ) -> PerClass:
     """Compute the probability of all larger classes and ``part`` of the class.
 
-    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020), or
-    regularized APS (RAPS; Angelopoulos et al., 2021) with a penalty for each
-    class after the first :data:`FREE`.
+    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020),
+    or regularized APS (RAPS; Angelopoulos et al., 2021) with a penalty for
+    each class after the first :data:`FREE`.
 
     Example:
         >>> aps_score(torch.tensor([0.5, 0.125, 0.375]))
@@ -146,15 +148,15 @@ def rows_needed(coverage: float) -> int:
 class Conformal:
     r"""Calibration that the credal sets of a calibrated model carry.
 
-    Scores that differ by at most :meth:`tolerance` are ties. A class that ties
-    with the quantile is kept. If ``random`` is true, a class with the score s
-    is kept if
+    Scores that differ by at most :meth:`tolerance` are ties. A class that
+    ties with the quantile is kept. If ``random`` is true, a class with the
+    score s is kept if
 
     .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
 
-    with a uniform :math:`u` for each row. The coverage is then exactly c. It is
-    higher for the score ``"lower"``, and for groups with too few rows, which
-    get all classes.
+    with a uniform :math:`u` for each row. The coverage is then exactly c.
+    It is higher for the score ``"lower"``, and for groups with too few
+    rows, which get all classes.
     """
 
     scores: Tensor  # of the true classes
@@ -178,9 +180,9 @@ class Conformal:
     def tolerance(self, values: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the largest difference for which scores are ties.
 
-        The tolerance allows for errors of the logits. In float32, it is 1.6e-5
-        for a sum of 1/2, and for scores that are not sums of probabilities. It
-        is 1.2e-4 for ``"deviation"``.
+        The tolerance allows for errors of the logits. In float32, it is
+        1.6e-5 for a sum of 1/2, and for scores that are not sums of
+        probabilities. It is 1.2e-4 for ``"deviation"``.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share, slope = values.clamp(0, 1), torch.ones_like(values)

@@ -22,20 +22,21 @@ from creinn.numerics import entropy as shannon_entropy
 class CredalSet(Uncertain):
     r"""Batch of credal sets with lower and upper probabilities of the classes.
 
-    A set is :math:`\{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k
-    = 1\}`, Eq. (CredalPIs) of Wang et al. (2025). The bounds are made reachable
-    and stored as float32 or float64. The uncertainties are entropies in bits,
-    or the binary measures for two classes.
+    A set is
+    :math:`\{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`,
+    Eq. (CredalPIs) of Wang et al. (2025). The bounds are made reachable
+    and stored as float32 or float64. The uncertainties are entropies in
+    bits, or the binary measures for two classes.
 
     Args:
-        lower: Lower probabilities ``(..., K)`` with K >= 2; a tensor, an array
-            or a list.
+        lower: Lower probabilities ``(..., K)`` with K >= 2; a tensor, an
+            array or a list.
         upper: Upper probabilities, with the same shape, dtype and device.
 
     Raises:
         TypeError: If the dtypes are not the same, or not floating.
-        ValueError: If the shapes or the devices differ, or if a set is invalid
-            or empty.
+        ValueError: If the shapes or the devices differ, or if a set is
+            invalid or empty.
 
     Example:
         >>> s = CredalSet([0.1, 0.2, 0.3], [0.4, 0.5, 0.9])
@@ -165,8 +166,8 @@ class CredalSet(Uncertain):
     def label(self) -> Tensor:
         """The class with the largest intersection probability.
 
-        If there are ties, it is the class with the largest lower probability.
-        It is not changed by a distance.
+        If there are ties, it is the class with the largest lower
+        probability. It is not changed by a distance.
         """
         if self._label is not None:
             return self._label
@@ -216,13 +217,14 @@ class CredalSet(Uncertain):
 
         Args:
             rule: ``"maximality"`` or ``"e-admissibility"``; see
-                :mod:`creinn.credal.decision`. The rule ``"conformal"`` of a
-                calibrated model gives sets that contain the true class with
-                probability ``coverage``, and can be empty; see
+                :mod:`creinn.credal.decision`. The rule ``"conformal"`` of
+                a calibrated model gives sets that contain the true class
+                with probability ``coverage``, and can be empty; see
                 :mod:`creinn.credal.conformal`.
-            coverage: The coverage of ``"conformal"``, by default that of the
-                calibration.
-            groups: The groups of the rows, if the calibration was by groups.
+            coverage: The coverage of ``"conformal"``, by default that of
+                the calibration.
+            groups: The groups of the rows, if the calibration was by
+                groups.
         """
         if rule == "conformal":
             found = _current(self.conformal, "x, y")
@@ -238,8 +240,8 @@ class CredalSet(Uncertain):
         """Return wider sets that contain the distribution of votes.
 
         The model must be calibrated by distributions; see
-        :mod:`creinn.credal.margin`. The arguments and the guarantee are those
-        of :meth:`classes`.
+        :mod:`creinn.credal.margin`. The arguments and the guarantee are
+        those of :meth:`classes`.
         """
         found = _current(self.conformal, "x, distributions")
         lower, upper = found.widened(*self._bounds, coverage, groups)

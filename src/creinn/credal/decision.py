@@ -1,9 +1,9 @@
 """Set-valued decisions: the classes that a credal set does not rule out.
 
-These are two rules of Troffaes (2007) in closed form, for reachable bounds.
-Both return a boolean mask of at least one class, and every E-admissible class
-is maximal. A class is ruled out only by a margin of more than 16 machine
-epsilons.
+These are two rules of Troffaes (2007) in closed form, for reachable
+bounds. Both return a boolean mask of at least one class, and every
+E-admissible class is maximal. A class is ruled out only by a margin of
+more than 16 machine epsilons.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes
 
     .. math:: \min_{q \in Q} (q_i - q_j) = \underline q_i - \overline q_j,
 
-    The class is kept if :math:`\overline q_j \ge \max_i \underline q_i`, as in
-    interval dominance.
+    The class is kept if :math:`\overline q_j \ge \max_i \underline q_i`,
+    as in interval dominance.
 
     Example:
         >>> maximality(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))

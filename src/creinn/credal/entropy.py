@@ -1,9 +1,10 @@
 """Entropies and uncertainties of credal sets and samples, in bits.
 
-The definitions are those of Wang et al. (2025). The lower entropy is a concave
-minimization, for which the local solver of the paper returns wrong vertices.
-This module uses a global search, in float64 if the device supports it. The
-gradient is that of the optimal member as a function of its active bounds.
+The definitions are those of Wang et al. (2025). The lower entropy is a
+concave minimization, for which the local solver of the paper returns wrong
+vertices. This module uses a global search, in float64 if the device
+supports it. The gradient is that of the optimal member as a function of
+its active bounds.
 """
 
 import warnings
@@ -59,10 +60,10 @@ class EntropyGapWarning(UserWarning):
 def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool = False) -> Any:
     r"""Return the largest Shannon entropy in bits; Eq. (uncertainties).
 
-    The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k,
-    \overline q_k)` for a level t, which is computed exactly in O(K log K). The
-    bounds are not checked. With ``return_distribution``, the maximizer is also
-    returned.
+    The maximizer is
+    :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` for
+    a level t, which is computed exactly in O(K log K). The bounds are not
+    checked. With ``return_distribution``, the maximizer is also returned.
 
     Example:
         >>> bounds = torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.8, 0.1, 0.6])
@@ -96,14 +97,14 @@ def lower_entropy(
     """Return the smallest Shannon entropy in bits; Eq. (uncertainties).
 
     The minimizer is a vertex, which is found by branch and bound; see
-    :mod:`creinn.credal.entropy_search`. The bounds are not checked. The budget
-    of the search can be exceeded if many chord slopes are almost equal, or for
-    hundreds of concentric intervals.
+    :mod:`creinn.credal.entropy_search`. The bounds are not checked. The
+    budget of the search can be exceeded if many chord slopes are almost
+    equal, or for hundreds of concentric intervals.
 
     With ``return_distribution``, a minimizer is also returned, and with
-    ``return_gap``, the gap: the minimum is at most this number of bits below
-    the value. If it is 0, the value is exact up to 1e-11 bits, or 1e-5 without
-    float64. Without ``return_gap``, a positive gap gives an
+    ``return_gap``, the gap: the minimum is at most this number of bits
+    below the value. If it is 0, the value is exact up to 1e-11 bits, or
+    1e-5 without float64. Without ``return_gap``, a positive gap gives an
     :class:`EntropyGapWarning`.
 
     Example:
@@ -201,7 +202,8 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
         AU = \frac1M \sum_m H(q_m), \quad
         EU = TU - AU
 
-    AU is Eq. (AU_BNN), and EU is the mutual information of label and model.
+    AU is Eq. (AU_BNN), and EU is the mutual information of label and
+    model.
 
     Example:
         >>> samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).epistemic

@@ -1,9 +1,9 @@
 r"""Branch-and-bound search for the vertex with the lowest entropy.
 
-The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the minimum
-is attained at a vertex, where all classes except at most one are equal to a
-bound. For each box, :func:`_step` solves a relaxation, and :func:`_branch`
-splits it.
+The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the
+minimum is attained at a vertex, where all classes except at most one are
+equal to a bound. For each box, :func:`_step` solves a relaxation, and
+:func:`_branch` splits it.
 """
 
 import heapq
@@ -166,8 +166,8 @@ def _core(solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
 
     A class that cannot move by its whole width can only be the fractional
     class. The cost is lowest for the largest :math:`\underline q_k` of the
-    classes at their lower bounds, or the smallest :math:`\overline q_k` of the
-    others.
+    classes at their lower bounds, or the smallest :math:`\overline q_k` of
+    the others.
     """
     width = solved.upper - solved.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
@@ -210,8 +210,9 @@ def _prune(batch: Any, best: Best) -> Any:
 def _relax(nodes: Nodes) -> Relaxed:
     """Replace h by its chords, and solve the fractional knapsack problem.
 
-    The classes are raised in the order of their slopes until the mass is 1. The
-    value is a lower bound, and the entropy at this vertex is an upper bound.
+    The classes are raised in the order of their slopes until the mass is
+    1. The value is a lower bound, and the entropy at this vertex is an
+    upper bound.
     """
     row, lower, upper, _ = nodes
     width = upper - lower
@@ -250,13 +251,15 @@ def _record(solved: Relaxed, best: Best) -> None:
 def _ordered(solved: Relaxed) -> tuple[Tensor, Tensor]:
     r"""Return masks for the classes below and above the fractional class.
 
-    A class i is below a class j if :math:`\underline q_i \le \underline q_j`
-    and :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j
-    until a bound is reached, the new pair majorises either the old pair or its
-    opposite extreme. Therefore some minimiser has :math:`q_i = \underline q_i`
-    or :math:`q_j = \overline q_j` for all of these pairs: the one with the most
-    mass on the later classes of a linear extension. This fixes the classes
-    below in the lower half of a node, and those above in the upper half.
+    A class i is below a class j if
+    :math:`\underline q_i \le \underline q_j` and
+    :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j
+    until a bound is reached, the new pair majorises either the old pair or
+    its opposite extreme. Therefore some minimiser has
+    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of
+    these pairs: the one with the most mass on the later classes of a
+    linear extension. This fixes the classes below in the lower half of a
+    node, and those above in the upper half.
     """
     low, high = solved.lower, solved.upper
     its_low, its_high = (x.gather(-1, solved.fractional) for x in (low, high))

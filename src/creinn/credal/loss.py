@@ -17,22 +17,22 @@ def cross_entropy(
     r"""Compute the mean cross-entropy of the intersection probability.
 
     The loss of a sample is :math:`-\ln q_{int,y}`, as in the section
-    "Training procedure" of Wang et al. (2025). If the target is a distribution
-    p, it is :math:`-\sum_k p_k \ln q_{int,k}`. The probabilities are clamped to
-    the smallest normal number.
+    "Training procedure" of Wang et al. (2025). If the target is a
+    distribution p, it is :math:`-\sum_k p_k \ln q_{int,k}`. The
+    probabilities are clamped to the smallest normal number.
 
     Args:
         credal_set: Credal sets with any batch shape.
         target: True classes with the shape of the batch, or distributions
             ``(..., K)``.
-        weight: Weights of the classes ``(K,)``, or of the samples ``(..., 1)``.
-            The loss is the weighted mean, as in torch.
+        weight: Weights of the classes ``(K,)``, or of the samples
+            ``(..., 1)``. The loss is the weighted mean, as in torch.
         check: Whether to check the targets, which copies them to the host.
 
     Raises:
         TypeError: If the targets are not integers or distributions.
-        ValueError: If the shapes do not match, the batch is empty, or a target
-            is not valid.
+        ValueError: If the shapes do not match, the batch is empty, or a
+            target is not valid.
 
     Example:
         >>> s = CredalSet([[0.1, 0.2, 0.3]], [[0.4, 0.5, 0.7]])
@@ -53,11 +53,12 @@ def bounds_cross_entropy(
 ) -> Float[Tensor, ""]:
     r"""Compute the sum of the losses of the upper and of the lower bounds.
 
-    The first term is the mean of :math:`-\ln \overline q_y`. The second term is
-    the mean of :math:`-\ln \underline q_y` over the share ``hardest`` of the
-    samples with the largest loss and a positive weight, at least one. This is
-    the loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds.
-    The other arguments are those of :func:`cross_entropy`.
+    The first term is the mean of :math:`-\ln \overline q_y`. The second
+    term is the mean of :math:`-\ln \underline q_y` over the share
+    ``hardest`` of the samples with the largest loss and a positive weight,
+    at least one. This is the loss of Credal Deep Ensembles, Wang et al.
+    (2024), on reachable bounds. The other arguments are those of
+    :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])

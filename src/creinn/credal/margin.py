@@ -10,8 +10,8 @@ contain q:
 The margin of new rows is a conformal quantile m of the scores. The bounds
 become :math:`\underline q_k - m\, u(\underline q_k)` and
 :math:`\overline q_k + m\, u(\overline q_k)`, clipped to [0, 1] and made
-reachable. If a new row is exchangeable, its intervals contain its distribution
-with the probability of the calibration.
+reachable. If a new row is exchangeable, its intervals contain its
+distribution with the probability of the calibration.
 """
 
 from collections.abc import Callable

@@ -17,21 +17,21 @@ _ADVICE = "If they are logits, use interval_softmax first."
 def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> Bounds:
     r"""Map interval logits to probability intervals.
 
-    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of
-    the other classes:
+    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j`
+    of the other classes:
 
     .. math::
         \underline q_k = \sigma(\underline a_k - \operatorname{LSE}_{j \ne k} m_j), \quad
         \overline q_k = \sigma(\overline a_k - \operatorname{LSE}_{j \ne k} m_j).
 
-    Erratum: these intervals need not contain the softmax of all logits in the
-    box, unlike the "set constraint" of the paper. For the logits
-    ``[0, 0], [0, 2]``, the interval of class 0 is ``[0.2689, 0.2689]``, but its
-    softmax for ``(0, 2)`` is 0.1192.
+    Erratum: these intervals need not contain the softmax of all logits in
+    the box, unlike the "set constraint" of the paper. For the logits
+    ``[0, 0], [0, 2]``, the interval of class 0 is ``[0.2689, 0.2689]``,
+    but its softmax for ``(0, 2)`` is 0.1192.
 
-    The mode ``"sound"`` is the exact range of the softmax over the box, with
-    :math:`\overline a_j` for :math:`m_j` in :math:`\underline q_k` and
-    :math:`\underline a_j` in :math:`\overline q_k`. In both modes,
+    The mode ``"sound"`` is the exact range of the softmax over the box,
+    with :math:`\overline a_j` for :math:`m_j` in :math:`\underline q_k`
+    and :math:`\underline a_j` in :math:`\overline q_k`. In both modes,
     :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding.
 
     Raises:
@@ -62,8 +62,8 @@ def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
-    Erratum: Eq. (binaryActivation), :math:`1 / (1 + \exp(a))`, has the wrong
-    sign, which swaps the bounds.
+    Erratum: Eq. (binaryActivation), :math:`1 / (1 + \exp(a))`, has the
+    wrong sign, which swaps the bounds.
 
     Example:
         >>> interval_sigmoid(torch.tensor(-1.0), torch.tensor(1.0))
@@ -99,8 +99,9 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> Bounds
         \overline q_k &\leftarrow \min(\overline q_k,\ 1 - \sum_{j \ne k} \underline q_j)
 
     The set does not change; see de Campos, Huete and Moral (1994) and Eq.
-    (ULP). Changes of at most four machine epsilons are left out, because their
-    gradients would be rounding errors. The check copies data to the host.
+    (ULP). Changes of at most four machine epsilons are left out, because
+    their gradients would be rounding errors. The check copies data to the
+    host.
 
     Raises:
         ValueError: If a set is empty, i.e. ``sum(lower) > 1`` or
@@ -127,8 +128,9 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
         q_k = \underline q_k + \alpha (\overline q_k - \underline q_k), \quad
         \alpha = \frac{1 - \sum_k \underline q_k}{\sum_k (\overline q_k - \underline q_k)}
 
-    These are Eqs. (IntProb) and (IntSecAlpha). If the widths sum to at most one
-    machine epsilon, :math:`\alpha = 1/2`, the limit for small logit intervals.
+    These are Eqs. (IntProb) and (IntSecAlpha). If the widths sum to at
+    most one machine epsilon, :math:`\alpha = 1/2`, the limit for small
+    logit intervals.
 
     Example:
         >>> intersection_probability(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.7]))

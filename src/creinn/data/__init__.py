@@ -1,8 +1,8 @@
 """Labelled data: images, tables, intervals and missing values.
 
-``decoding``, ``images`` and ``lazy_images`` read images, and ``transforms``
-contains functions of them. ``reading`` reads a ``table``, which is converted to
-numbers by ``columns``, ``encoder`` and ``features``.
+``decoding``, ``images`` and ``lazy_images`` read images, and
+``transforms`` contains functions of them. ``reading`` reads a ``table``,
+which is converted to numbers by ``columns``, ``encoder`` and ``features``.
 """
 
 from creinn.data.dataset import Dataset, open_arrays, split, subset

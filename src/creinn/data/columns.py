@@ -1,6 +1,7 @@
 """Encoders of the columns of a table.
 
-A column becomes a float32 array ``(N, width)``, where missing cells are NaN.
+A column becomes a float32 array ``(N, width)``, where missing cells are
+NaN.
 """
 
 from dataclasses import dataclass

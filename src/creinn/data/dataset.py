@@ -117,8 +117,8 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     One fraction ``f`` means ``(f, 1 - f)``.
 
     Raises:
-        ValueError: If the fractions are not positive or do not sum to 1, or if
-            a part is empty.
+        ValueError: If the fractions are not positive or do not sum to 1,
+            or if a part is empty.
     """
     parts = (fractions, 1 - fractions) if isinstance(fractions, int | float) else tuple(fractions)
     if not parts or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-6:
@@ -153,8 +153,8 @@ def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     For a ``.npy`` file, use ``numpy.load(path, mmap_mode="r")``.
 
     Raises:
-        ValueError: If an array is compressed or contains objects, or the file
-            is damaged.
+        ValueError: If an array is compressed or contains objects, or the
+            file is damaged.
 
     Example:
         >>> import tempfile

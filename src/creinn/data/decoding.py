@@ -72,7 +72,8 @@ def decode_all(
     """Decode files in parallel, and return the pixels and the decoded files.
 
     If ``strict`` is false, unreadable files are omitted. ``crop`` is as in
-    :class:`creinn.data.LazyImages`. A bound is not scaled from its own range.
+    :class:`creinn.data.LazyImages`. A bound is not scaled from its own
+    range.
     """
     where = stats.where
     if channels not in (1, 3):

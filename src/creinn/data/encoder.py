@@ -64,7 +64,8 @@ class TableEncoder:
     ) -> tuple["TableEncoder", Notes]:
         """Fit the encoder to one table or two tables of bounds.
 
-        The categories after the ``max_categories`` most frequent are merged.
+        The categories after the ``max_categories`` most frequent are
+        merged.
         """
         first = tables[0]
         for name in (target, *drop, *categorical):

@@ -1,8 +1,9 @@
 """Scaling of features, and missing values.
 
-A missing value is replaced by several training values. The credal set is the
-envelope of the credal sets of these fillings, without the widest quarter if the
-model has a distance. A sound interval network uses the range of the values.
+A missing value is replaced by several training values. The credal set is
+the envelope of the credal sets of these fillings, without the widest
+quarter if the model has a distance. A sound interval network uses the
+range of the values.
 """
 
 from collections.abc import Sequence
@@ -45,9 +46,9 @@ class Scaling(NamedTuple):
 def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
     """Fit mean and standard deviation of each column, and count its outliers.
 
-    Outliers are more than ``OUTLIER`` interquartile ranges from the median.
-    They are not used for the fit, and are clipped ``MARGIN`` standard
-    deviations beyond all other values.
+    Outliers are more than ``OUTLIER`` interquartile ranges from the
+    median. They are not used for the fit, and are clipped ``MARGIN``
+    standard deviations beyond all other values.
 
     Example:
         >>> scaling, outliers = fit_scaling(np.array([[1], [2], [3], [4], [1e30]]))
@@ -140,8 +141,8 @@ class Missing:
     def predict(self, model: Any, x: Tensor | Interval, batch_size: int = 256) -> Any:
         """Predict rows, and enclose the predictions of their fillings.
 
-        The label is that of the mean over the fillings, which is a member of
-        the credal set and the prediction of models without credal sets.
+        The label is that of the mean over the fillings, which is a member
+        of the credal set and the prediction of models without credal sets.
         """
         if isinstance(x, Interval):
             return model.predict(x, batch_size)

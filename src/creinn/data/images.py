@@ -35,12 +35,13 @@ def image_folder(
     """Read images as bytes from one folder per class.
 
     16-bit images are scaled from [0, 65535] and floating point images from
-    [0, 1], or from their minimum and maximum if they exceed this range. Both
-    cause a warning, like an empty class folder.
+    [0, 1], or from their minimum and maximum if they exceed this range.
+    Both cause a warning, like an empty class folder.
 
     Args:
         path: Folder or zip archive with one folder per class.
-        size: Side of the resized images. By default all must have one size.
+        size: Side of the resized images. By default all must have one
+            size.
         channels: 3 for RGB, 1 for grey.
         classes: Class names in order. By default the sorted folder names.
         name: Name of the data set. By default that of the folder.
@@ -48,8 +49,8 @@ def image_folder(
 
     Raises:
         FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no image, if a class is unknown, or if an image
-            is damaged or has another size.
+        ValueError: If there is no image, if a class is unknown, or if an
+            image is damaged or has another size.
     """
     path = Path(path)
     with open_tree(path) as tree:
@@ -177,9 +178,9 @@ def read_images(
 ) -> Iterator[tuple[Tensor | Interval, list[str], list[DecodeStats]]]:
     """Yield ``count`` or all images in [0, 1], their files and statistics.
 
-    Two paths are lower and upper bounds with the same file names. Their order
-    is kept without ``crop``. If ``strict`` is false, an unreadable image is
-    left out of both bounds.
+    Two paths are lower and upper bounds with the same file names. Their
+    order is kept without ``crop``. If ``strict`` is false, an unreadable
+    image is left out of both bounds.
     """
     with ExitStack() as stack:
         trees = [stack.enter_context(open_tree(Path(path))) for path in paths]

@@ -25,8 +25,8 @@ KEPT = 2**30
 class LazyImages(Dataset[tuple[Any, int]]):
     """Images in one folder per class, decoded on demand.
 
-    Items are images ``(channels, height, width)`` in [0, 1] and their class
-    indices. The first images that are decoded are kept in memory.
+    Items are images ``(channels, height, width)`` in [0, 1] and their
+    class indices. The first images that are decoded are kept in memory.
 
     Args:
         path: Folder or zip archive with one folder per class.
@@ -42,8 +42,8 @@ class LazyImages(Dataset[tuple[Any, int]]):
 
     Raises:
         FileNotFoundError: If the folder or file does not exist.
-        ValueError: If there is no image, if a class is unknown, or if an image
-            is damaged.
+        ValueError: If there is no image, if a class is unknown, or if an
+            image is damaged.
     """
 
     def __init__(

@@ -34,7 +34,8 @@ def read_chunks(
 ) -> Iterator[Tables]:
     """Read one table, or two tables of bounds, in chunks of ``rows`` or whole.
 
-    In a CSV file, pandas parses the columns in ``numbers``, which is faster.
+    In a CSV file, pandas parses the columns in ``numbers``, which is
+    faster.
     """
     chunks = [
         _parquet_chunks(path, reading, rows)

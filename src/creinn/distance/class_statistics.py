@@ -116,8 +116,8 @@ class Products:
     def ledoit_wolf(self) -> tuple[Float[Tensor, "features features"], float]:
         r"""Return the covariance :math:`S` and its shrinkage :math:`\rho`.
 
-        The estimate :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I` minimizes the
-        expected squared error (Ledoit and Wolf, 2004).
+        The estimate :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I` minimizes
+        the expected squared error (Ledoit and Wolf, 2004).
         """
         covariance = self.products / self.rows
         squares, variances = covariance.square().sum(), covariance.diagonal()

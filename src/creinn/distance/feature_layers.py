@@ -1,7 +1,8 @@
 """Selection of the feature layers of a network, and pooling of their outputs.
 
-A feature layer is the path of a module. It ends in ``:tokens`` if the output
-has the shape ``(N, tokens, D)``. ``<head>`` is the input of the logits layer.
+A feature layer is the path of a module. It ends in ``:tokens`` if the
+output has the shape ``(N, tokens, D)``. ``<head>`` is the input of the
+logits layer.
 """
 
 import math
@@ -26,8 +27,8 @@ def select_feature_layers(
 
     For images and signals, this is the last output of each resolution,
     preferably of a block. For tokens, it is the output of at most
-    :data:`MAX_LAYERS` blocks, and for perceptrons of as many hidden layers.
-    Modules that are called more than once are not selected.
+    :data:`MAX_LAYERS` blocks, and for perceptrons of as many hidden
+    layers. Modules that are called more than once are not selected.
     """
     modules = [call.module for call in calls]
     counts = Counter(modules)
@@ -55,9 +56,9 @@ def select_feature_layers(
 def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
     r"""Pool the output of a layer to features ``(N, D)``.
 
-    The features of ``(N, C, ...)``, or with ``tokens`` of ``(N, tokens, C)``,
-    are the mean and the standard deviation of each channel. For a box
-    :math:`c \pm r`, the standard deviation is in
+    The features of ``(N, C, ...)``, or with ``tokens`` of
+    ``(N, tokens, C)``, are the mean and the standard deviation of each
+    channel. For a box :math:`c \pm r`, the standard deviation is in
     :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`.
 
     Example:

@@ -62,11 +62,11 @@ def fit_radius(
 ) -> None:
     """Fit distances to training data, and scores and a scale to held-out data.
 
-    The training data are iterated twice; ``on_batch`` is called once with each
-    batch. Without held-out data, scores and scale are fitted to a sixth of a
-    sample of the training data, which the distances leave out meanwhile if
-    there are at least 30 rows. The scale ``None`` is chosen by
-    :func:`choose_scale`.
+    The training data are iterated twice; ``on_batch`` is called once with
+    each batch. Without held-out data, scores and scale are fitted to a
+    sixth of a sample of the training data, which the distances leave out
+    meanwhile if there are at least 30 rows. The scale ``None`` is chosen
+    by :func:`choose_scale`.
     """
     sums, sample = _first_pass(radius.num_classes, train, held_out, on_batch)
     groups = [sums]
@@ -147,8 +147,8 @@ def choose_scale(
 ) -> float:
     """Return the largest of :data:`SCALES` that hardly changes the predictions.
 
-    The search ends before the first scale whose quality differs from that of
-    scale 0 by more than :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or
+    The search ends before the first scale whose quality differs from that
+    of scale 0 by more than :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` or
     :data:`ALLOWED_GROWTH`. At least the first scale is returned.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
@@ -199,10 +199,11 @@ class Agreement:
         r"""Return whether the accuracy is not better than chance.
 
         It is then at most one standard error above chance. For independent
-        labels and predictions with shares :math:`p_k` and :math:`q_k` of the
-        classes, the expected accuracy is :math:`c = \sum_k p_k q_k` with the
-        variance :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss,
-        Cohen and Everitt, 1969). If it is 0, chance is :math:`1 / K`.
+        labels and predictions with shares :math:`p_k` and :math:`q_k` of
+        the classes, the expected accuracy is :math:`c = \sum_k p_k q_k`
+        with the variance
+        :math:`(c + c^2 - \sum_k p_k q_k (p_k + q_k)) / N` (Fleiss, Cohen
+        and Everitt, 1969). If it is 0, chance is :math:`1 / K`.
         """
         rows = int(self.counts[0].sum())
         labels, predicted, agreeing = (self.counts.double() / rows).unbind()

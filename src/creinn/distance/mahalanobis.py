@@ -4,16 +4,16 @@ r"""Squared Mahalanobis distances from the classes of the training features.
     d(x) = \min_k\, (f - \mu_k)^\top \Sigma^{-1} (f - \mu_k), \qquad
     d'(x) = d(x) - (f - \mu)^\top (\Sigma + B)^{-1} (f - \mu).
 
-The class means are :math:`\mu_k` with the covariance :math:`B`, and the mean of
-all features is :math:`\mu`. The covariance :math:`\Sigma` within the classes is
-shrunk towards a multiple of the identity (Ledoit and Wolf, 2004). Of many
-features, the directions with the largest variances are kept, and the others
-have the mean of their variances.
+The class means are :math:`\mu_k` with the covariance :math:`B`, and the
+mean of all features is :math:`\mu`. The covariance :math:`\Sigma` within
+the classes is shrunk towards a multiple of the identity (Ledoit and Wolf,
+2004). Of many features, the directions with the largest variances are
+kept, and the others have the mean of their variances.
 
-In the coordinates :math:`w` of a whitened row, :math:`\Sigma` is the identity
-and :math:`B` has a few directions :math:`v_j` with variances :math:`\lambda_j`.
-The other directions cancel in the relative distance :math:`d'` (Ren et al.,
-2021). With :math:`u_j = v_j^\top w`,
+In the coordinates :math:`w` of a whitened row, :math:`\Sigma` is the
+identity and :math:`B` has a few directions :math:`v_j` with variances
+:math:`\lambda_j`. The other directions cancel in the relative distance
+:math:`d'` (Ren et al., 2021). With :math:`u_j = v_j^\top w`,
 
 .. math::
     d'(x) = \min_k \|u - u_k\|^2 - \textstyle\sum_j u_j^2 / (1 + \lambda_j).
@@ -64,11 +64,11 @@ class Distance(torch.nn.Module):
     def forward(self, features: Interval | Float[Tensor, "rows features"]) -> tuple[Tensor, Tensor]:
         r"""Return the squared distance and the relative distance of each row.
 
-        For an interval, the results are upper bounds. With the whitened center
-        :math:`c` and radius :math:`r`, and the mean :math:`m` that is nearest
-        to :math:`c`, the first bound is :math:`\sum_i (|c_i - m_i| + r_i)^2`.
-        The second is a sum of convex functions of :math:`u_j`, with maxima at
-        the ends of intervals.
+        For an interval, the results are upper bounds. With the whitened
+        center :math:`c` and radius :math:`r`, and the mean :math:`m` that
+        is nearest to :math:`c`, the first bound is
+        :math:`\sum_i (|c_i - m_i| + r_i)^2`. The second is a sum of convex
+        functions of :math:`u_j`, with maxima at the ends of intervals.
         """
         features = as_interval(features)
         center = self.whiten(features.center - self.origin)

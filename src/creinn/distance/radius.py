@@ -1,12 +1,12 @@
 r"""Radii of the logits that grow with the distance from the training data.
 
-CreINN adds the radius of a row to the radius of its logits, after batch norm
-and before Interval SoftMax. At the feature layer :math:`l`, :math:`d_l` is the
-squared distance to the nearest class. At the two deepest layers,
-:math:`\hat d_l` and :math:`\hat d'_l` are the squared and the relative distance
-of the features divided by their norm (:mod:`creinn.distance.mahalanobis`). The
-score :math:`z(\cdot)` is the difference from the median of held-out data,
-divided by their spread. Then
+CreINN adds the radius of a row to the radius of its logits, after batch
+norm and before Interval SoftMax. At the feature layer :math:`l`,
+:math:`d_l` is the squared distance to the nearest class. At the two
+deepest layers, :math:`\hat d_l` and :math:`\hat d'_l` are the squared and
+the relative distance of the features divided by their norm
+(:mod:`creinn.distance.mahalanobis`). The score :math:`z(\cdot)` is the
+difference from the median of held-out data, divided by their spread. Then
 
 .. math::
     r(x) = s \log(1 + e^{z(n + 0.7 f)})^4, \qquad
@@ -14,9 +14,9 @@ divided by their spread. Then
     f = z\Bigl(\sum_l \max(0, z(d_l))\Bigr).
 
 The near term :math:`n` detects unknown classes, and the far term :math:`f`
-other kinds of data. Because of the fourth power, the radius is small for usual
-data. Far from the data, the credal set is the whole simplex. If the features
-are intervals, the radius is an upper bound.
+other kinds of data. Because of the fourth power, the radius is small for
+usual data. Far from the data, the credal set is the whole simplex. If the
+features are intervals, the radius is an upper bound.
 """
 
 import math
@@ -50,9 +50,9 @@ _MIN_SPREAD = 1e-3  # relative to the median
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
     r"""Divide the features of each row by their norm, if it is not zero.
 
-    The result of an interval contains those of all members: :math:`f_i / \|f\|`
-    is bounded by the bounds of :math:`f_i` divided by those of the norm, and by
-    1.
+    The result of an interval contains those of all members:
+    :math:`f_i / \|f\|` is bounded by the bounds of :math:`f_i` divided by
+    those of the norm, and by 1.
 
     Example:
         >>> unit_directions(Interval(torch.tensor([[3.0, 0.0]]), torch.tensor([[3.0, 4.0]])))
@@ -82,9 +82,9 @@ def stack_terms(distances: Sequence[tuple[Tensor, Tensor]], layers: int) -> Term
 def add_radius(logits: Interval, radius: PerRow) -> Interval:
     """Add a radius per row to logits ``(N, K)``.
 
-    The radius is limited to the range of the logits, plus :data:`VACUOUS` and a
-    bound of the rounding error. Larger radii do not change the probabilities.
-    The range of a single logit includes 0.
+    The radius is limited to the range of the logits, plus :data:`VACUOUS`
+    and a bound of the rounding error. Larger radii do not change the
+    probabilities. The range of a single logit includes 0.
     """
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)

@@ -1,8 +1,8 @@
 """Metrics for the evaluation of predictions.
 
-The inputs are arrays, tensors or lists. An uncertainty score is higher if the
-prediction is less certain. Every metric raises a ``TypeError`` for a wrong
-dtype, and a ``ValueError`` for wrong shapes or values.
+The inputs are arrays, tensors or lists. An uncertainty score is higher if
+the prediction is less certain. Every metric raises a ``TypeError`` for a
+wrong dtype, and a ``ValueError`` for wrong shapes or values.
 """
 
 # fmt: off

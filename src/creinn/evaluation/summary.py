@@ -1,7 +1,7 @@
 """All metrics of a prediction, by name.
 
-A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``,
-``epistemic`` and ``total``.
+A prediction has the attributes ``label``, ``probabilities``,
+``aleatoric``, ``epistemic`` and ``total``.
 """
 
 from typing import Any

@@ -39,8 +39,8 @@ class RelativeIncrease(NamedTuple):
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     r"""Compute the accuracy if the most uncertain samples are rejected first.
 
-    The curve has one point for each number :math:`k = N, \dots, 1` of remaining
-    samples. Ties have the expected value for a random order.
+    The curve has one point for each number :math:`k = N, \dots, 1` of
+    remaining samples. Ties have the expected value for a random order.
 
     Example:
         >>> accuracy_rejection([0.1, 0.9], [True, False]).accuracy
@@ -78,8 +78,8 @@ def aurc(score: Any, correct: Any) -> float:
 def augrc(score: Any, correct: Any) -> float:
     """Compute the area under the generalized risk-coverage curve.
 
-    The risk is the number of errors among the remaining samples divided by the
-    number of all samples; Traub et al. (2024).
+    The risk is the number of errors among the remaining samples divided by
+    the number of all samples; Traub et al. (2024).
 
     Example:
         >>> augrc([0.1, 0.9], [True, False])
@@ -99,8 +99,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Compute a percentile bootstrap interval of a metric.
 
-    The samples are the arguments of the metric. If they are ``paired``, the
-    same rows are drawn from all of them.
+    The samples are the arguments of the metric. If they are ``paired``,
+    the same rows are drawn from all of them.
 
     Example:
         >>> low, high = bootstrap_interval(auarc, [0.1, 0.9], [True, False])
@@ -126,8 +126,8 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     The AUROC is the probability that an out-of-distribution sample has the
     higher score; ties count one half. The AUPRC is the average precision
     :math:`\sum_t (R_t - R_{t-1}) P_t`. The FPR95 is the share of
-    in-distribution samples that are detected with at least 95 % of the others;
-    ties have the expected value for a random order.
+    in-distribution samples that are detected with at least 95 % of the
+    others; ties have the expected value for a random order.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])

@@ -1,7 +1,7 @@
 """Compilation of a CreINN or an Ensemble for faster or rigorous inference.
 
-A network is not folded if its logits layer is given by name, or if it is an
-ordinary network that is not a graph of known layers.
+A network is not folded if its logits layer is given by name, or if it is
+an ordinary network that is not a graph of known layers.
 """
 
 import copy
@@ -40,9 +40,10 @@ def compile(
 ) -> "Compiled | RigorousModel":
     """Compile a trained model for inference.
 
-    The bounds are those of the model in eval mode up to rounding. The result
-    can be moved to a device or a dtype, unless it is rigorous, but not trained
-    or saved. With ``native=False``, ``torch.export`` can export it.
+    The bounds are those of the model in eval mode up to rounding. The
+    result can be moved to a device or a dtype, unless it is rigorous, but
+    not trained or saved. With ``native=False``, ``torch.export`` can
+    export it.
 
     Args:
         model: A trained model, which is not changed.
@@ -53,14 +54,14 @@ def compile(
             compiler.
         native: Whether to use :mod:`creinn.native` if available, without
             ``torch_compile``.
-        rigorous: Whether to round outwards, so that the credal sets are valid
-            in floating point; see :mod:`creinn.graph.rigorous`. This is slow
-            and requires mode ``"sound"`` on a CPU.
+        rigorous: Whether to round outwards, so that the credal sets are
+            valid in floating point; see :mod:`creinn.graph.rigorous`. This
+            is slow and requires mode ``"sound"`` on a CPU.
 
     Raises:
         TypeError: If the class of the model is not supported.
-        ValueError: If the network cannot be traced (``GraphError``), or has no
-            rigorous bounds.
+        ValueError: If the network cannot be traced (``GraphError``), or
+            has no rigorous bounds.
         RuntimeError: If a distance is not fitted.
 
     Example:

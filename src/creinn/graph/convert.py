@@ -1,8 +1,9 @@
 """Conversion of an ordinary network to an interval network.
 
-Small intervals can grow by a factor of :math:`10^{14}`, so the initial radius
-of a layer is divided by the growth after it. In mode ``"sound"``, the result
-encloses the original network. In the other modes, the norms are heuristics.
+Small intervals can grow by a factor of :math:`10^{14}`, so the initial
+radius of a layer is divided by the growth after it. In mode ``"sound"``,
+the result encloses the original network. In the other modes, the norms are
+heuristics.
 """
 
 import math
@@ -34,19 +35,20 @@ def convert(
 ) -> Module:
     """Convert an ordinary network to an interval network.
 
-    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module``
-    is a layer. Paths, state keys, shared layers, device, dtype,
+    The result is a ``torch.fx.GraphModule``, or an interval layer if
+    ``module`` is a layer. Paths, state keys, shared layers, device, dtype,
     ``requires_grad`` and training flags are the same. Layers that are not
     called are removed.
 
     Args:
-        module: A network with one input that returns logits, of ``torch.nn``
-            layers with an interval version and functions in
+        module: A network with one input that returns logits, of
+            ``torch.nn`` layers with an interval version and functions in
             :data:`creinn.nn.functional.FUNCTIONS`.
         radius: The initial radius of the weights relative to their mean
-            magnitude, or to the magnitude of each weight for relative radii.
-        mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With
-            ``"sound"``, the radii vanish with the depth.
+            magnitude, or to the magnitude of each weight for relative
+            radii.
+        mode: The mode of the batch norms, as in :class:`creinn.CreINN`.
+            With ``"sound"``, the radii vanish with the depth.
         layers: The family ``"interval"`` or ``"relative"``, or its module.
 
     Raises:
@@ -101,8 +103,8 @@ def _check_parameters(traced: Traced) -> None:
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     """Return a CreINN with the options ``form`` and trained weights.
 
-    An ordinary network is converted if ``needs_radii`` is true. An interval
-    network must have the same mode.
+    An ordinary network is converted if ``needs_radii`` is true. An
+    interval network must have the same mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     if is_interval and form["mode"] != model.mode:
@@ -133,10 +135,10 @@ def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii and the radius branches of the batch norms.
 
     The radius of a row of weights is ``radius * mean|w_o| / g``, or
-    ``radius / g`` if it is relative, where ``g`` is the growth up to the next
-    batch norm, or the output in sound mode. In the other modes the radius
-    branch of a norm is the exact map divided by the growth since the last norm,
-    so that the relative widths are constant.
+    ``radius / g`` if it is relative, where ``g`` is the growth up to the
+    next batch norm, or the output in sound mode. In the other modes the
+    radius branch of a norm is the exact map divided by the growth since
+    the last norm, so that the relative widths are constant.
     """
     for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
         if norm.affine:

@@ -1,23 +1,24 @@
 """Export of models to ONNX and ``torch.export``.
 
-The graph runs without this library, in single precision for ONNX. The outputs
-are, in this order:
+The graph runs without this library, in single precision for ONNX. The
+outputs are, in this order:
 
-- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds and
-  intersection probability;
+- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds
+  and intersection probability;
 - ``label`` ``(N,)``: index of the predicted class;
 - ``TU``, ``AU``, ``EU`` ``(N,)``: uncertainties, as in
-  :class:`creinn.CredalSet`. For more than :data:`MOST_CLASSES` classes there is
-  only ``TU``. Then ``AU`` is :meth:`creinn.CredalSet.lower_entropy`, or the
-  function in ``examples/entropy_numpy.py``, and ``EU = TU - AU``;
+  :class:`creinn.CredalSet`. For more than :data:`MOST_CLASSES` classes
+  there is only ``TU``. Then ``AU`` is
+  :meth:`creinn.CredalSet.lower_entropy`, or the function in
+  ``examples/entropy_numpy.py``, and ``EU = TU - AU``;
 - ``classes`` ``(N, K)``: classes of the rule ``"maximality"``;
 - ``conformal`` ``(N, K)``, if the model is calibrated on labels;
-- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if it is calibrated on
-  distributions;
+- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if it is calibrated
+  on distributions;
 - ``accepted`` ``(N,)``, if it is calibrated with ``max_error``.
 
-A calibration with groups, random numbers or an uncertainty that is not in the
-graph is not exported, with a warning.
+A calibration with groups, random numbers or an uncertainty that is not in
+the graph is not exported, with a warning.
 """
 
 import copy
@@ -63,25 +64,27 @@ _OUTPUTS = {"total": "TU", "aleatoric": "AU", "epistemic": "EU"}
 def export(model: Model, path: str | PathLike[str], example: Inputs | None = None) -> None:
     """Export a model to ONNX or ``torch.export``, depending on the suffix.
 
-    The input is ``x``, or ``x_lower`` and ``x_upper`` for intervals, with any
-    number of rows. The inputs of a dict have the names of its keys, and those
-    of a tuple are ``x_0``, ``x_1`` and so on. The values must be finite and
-    preprocessed. The outputs are described in :mod:`creinn.graph.export`. The
-    metadata ``class_names``, ``preprocessing`` and ``creinn`` (the version) are
-    JSON, in the extra file ``creinn.json`` of a ``.pt2`` file.
+    The input is ``x``, or ``x_lower`` and ``x_upper`` for intervals, with
+    any number of rows. The inputs of a dict have the names of its keys,
+    and those of a tuple are ``x_0``, ``x_1`` and so on. The values must be
+    finite and preprocessed. The outputs are described in
+    :mod:`creinn.graph.export`. The metadata ``class_names``,
+    ``preprocessing`` and ``creinn`` (the version) are JSON, in the extra
+    file ``creinn.json`` of a ``.pt2`` file.
 
     Args:
         model: A trained model, which is not changed.
-        path: A file with the suffix ``.onnx`` or ``.pt2``, which is replaced.
-        example: An example of the inputs; an :class:`Interval` for a graph with
-            intervals. The default is a tensor of the size of the first layer,
-            if it is linear.
+        path: A file with the suffix ``.onnx`` or ``.pt2``, which is
+            replaced.
+        example: An example of the inputs; an :class:`Interval` for a graph
+            with intervals. The default is a tensor of the size of the
+            first layer, if it is linear.
 
     Raises:
-        TypeError: If the class of the model or the type of the example is not
-            supported.
-        ValueError: If the suffix is unknown, an example is required, or torch
-            cannot export an operation.
+        TypeError: If the class of the model or the type of the example is
+            not supported.
+        ValueError: If the suffix is unknown, an example is required, or
+            torch cannot export an operation.
         RuntimeError: If a distance is not fitted, or the model has changed
             after it was fitted or calibrated.
         ImportError: If ONNX is required and is not installed.

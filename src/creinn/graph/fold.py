@@ -1,8 +1,8 @@
 """Folding of a trained network for inference.
 
 An affine interval layer, its batch norm and its ReLU become one layer of
-:mod:`creinn.graph.folded`, which can include a sum and its ReLU. A batch norm
-after an ordinary convolution is multiplied into its weights.
+:mod:`creinn.graph.folded`, which can include a sum and its ReLU. A batch
+norm after an ordinary convolution is multiplied into its weights.
 """
 
 import copy
@@ -59,12 +59,12 @@ def fold(
 ) -> fx.GraphModule | FoldedNetwork:
     """Return a folded copy of a network in eval mode.
 
-    It uses the C++ library if ``native``. With additional outputs ``at``, as in
-    :func:`find_node`, it is a :class:`FoldedNetwork`.
+    It uses the C++ library if ``native``. With additional outputs ``at``,
+    as in :func:`find_node`, it is a :class:`FoldedNetwork`.
 
     Raises:
-        GraphError: If the network is not a graph of known layers, or a module
-            is not called.
+        GraphError: If the network is not a graph of known layers, or a
+            module is not called.
     """
     traced = trace(network)
     graph = traced.graph

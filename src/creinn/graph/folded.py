@@ -3,10 +3,11 @@
 In eval mode a batch norm is affine in the center and in the radius, so its
 scale is a factor of the weights.
 
-:mod:`creinn.native` computes 1d and 2d convolutions with symmetric zero padding
-and full radii that are not narrow, and a sum and a ReLU after them. This
-requires AVX2 or AVX-512, an input ``>= 0`` in float32 on the CPU, and an output
-of several pixels. The values of the input do not affect the choice.
+:mod:`creinn.native` computes 1d and 2d convolutions with symmetric zero
+padding and full radii that are not narrow, and a sum and a ReLU after
+them. This requires AVX2 or AVX-512, an input ``>= 0`` in float32 on the
+CPU, and an output of several pixels. The values of the input do not affect
+the choice.
 """
 
 import copy
@@ -213,8 +214,8 @@ class NativeFull(FoldedFull):
 class Product(Module):
     """A linear layer or convolution.
 
-    If the first images give one pixel, images of this size need only a matrix
-    product.
+    If the first images give one pixel, images of this size need only a
+    matrix product.
     """
 
     cropped: Tensor

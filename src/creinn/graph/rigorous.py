@@ -1,38 +1,40 @@
 r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
 
-A CreINN in mode ``"sound"`` is evaluated in float64, and the result of each
-layer is widened by a bound of the rounding error. The credal sets contain the
-real probabilities of all networks with weights in center ± radius, for all
-inputs within the bounds. With a distance, they contain the softmax of
-:math:`l + e` for all :math:`|e_k|` up to the real radius. Weights, statistics,
-temperature and inputs are exact by definition. The arithmetic is IEEE with
-rounding to nearest; subnormal numbers can be flushed to zero.
+A CreINN in mode ``"sound"`` is evaluated in float64, and the result of
+each layer is widened by a bound of the rounding error. The credal sets
+contain the real probabilities of all networks with weights in center ±
+radius, for all inputs within the bounds. With a distance, they contain the
+softmax of :math:`l + e` for all :math:`|e_k|` up to the real radius.
+Weights, statistics, temperature and inputs are exact by definition. The
+arithmetic is IEEE with rounding to nearest; subnormal numbers can be
+flushed to zero.
 
-In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny*
-is the smallest normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
+In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`,
+*tiny* is the smallest normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
 
-**Sums.** The error of a computed sum of :math:`n` products, in any order, fused
-or not, is at most :math:`\gamma_n \sum |w_i x_i|`, plus tiny for each
-underflow. :func:`widen_by_error` adds :math:`g` times the sum of the magnitudes
-and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and :math:`k = n + 40`. The 40
-roundings include those of the magnitudes and of the addition.
+**Sums.** The error of a computed sum of :math:`n` products, in any order,
+fused or not, is at most :math:`\gamma_n \sum |w_i x_i|`, plus tiny for
+each underflow. :func:`widen_by_error` adds :math:`g` times the sum of the
+magnitudes and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and
+:math:`k = n + 40`. The 40 roundings include those of the magnitudes and of
+the addition.
 
-**Functions** (exp, log1p, tanh, erf, ...). The relative error in float64 is
-assumed to be less than :math:`2^{-44}`, a hundred times the documented error.
-For a function :math:`x\,h(x)`, the error can also be :math:`2^{-44}` of
-:math:`|x|`.
+**Functions** (exp, log1p, tanh, erf, ...). The relative error in float64
+is assumed to be less than :math:`2^{-44}`, a hundred times the documented
+error. For a function :math:`x\,h(x)`, the error can also be
+:math:`2^{-44}` of :math:`|x|`.
 
 **Affine layers.** The radius of the weight :math:`w_i` is
-:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. The
-lower bound is the sum of the products of :math:`t_i = w_i - v_i` and
-:math:`s_i = w_i + v_i` with the positive and the negative parts of the bounds.
-Each term is non-decreasing in :math:`t_i` and non-increasing in :math:`s_i`.
-The computed sum is a lower bound, because
+:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`.
+The lower bound is the sum of the products of :math:`t_i = w_i - v_i` and
+:math:`s_i = w_i + v_i` with the positive and the negative parts of the
+bounds. Each term is non-decreasing in :math:`t_i` and non-increasing in
+:math:`s_i`. The computed sum is a lower bound, because
 :math:`t_i + \gamma |t_i| \le w_i - \rho_i` and
-:math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that
-are zero. There is at most one other term for each weight if the inputs are
-:math:`\ge 0`, and at most two otherwise. Convolutions in float64 are such sums,
-because torch uses a product of matrices.
+:math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms
+that are zero. There is at most one other term for each weight if the
+inputs are :math:`\ge 0`, and at most two otherwise. Convolutions in
+float64 are such sums, because torch uses a product of matrices.
 
 An overflow results in infinity or NaN, and the credal set of such a row is
 vacuous.
@@ -254,8 +256,8 @@ def radius_bound(
     """Return upper bounds ``(N,)`` of the real radii of all members.
 
     The real radius is non-decreasing in each term, and unbounded for 10⁶
-    spreads or more. Outputs and radius are in float64, spreads and deviations
-    ``> 0``, and shares ``<= 1``. An output with ``tokens`` is
+    spreads or more. Outputs and radius are in float64, spreads and
+    deviations ``> 0``, and shares ``<= 1``. An output with ``tokens`` is
     ``(N, tokens, C)``.
     """
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
@@ -280,10 +282,10 @@ def _standardized(x: Tensor, median: Tensor, spread: Tensor) -> Tensor:
 def pooled(maps: Interval, tokens: bool) -> Interval:
     r"""Return intervals of the mean and the standard deviation of each channel.
 
-    For any :math:`a`, the deviation of the centers :math:`c` is at most the
-    root mean square of :math:`c - a`, and smaller by at most
-    :math:`|\bar c - a|`. The deviation of a member differs from it by at most
-    the deviation of the radii.
+    For any :math:`a`, the deviation of the centers :math:`c` is at most
+    the root mean square of :math:`c - a`, and smaller by at most
+    :math:`|\bar c - a|`. The deviation of a member differs from it by at
+    most the deviation of the radii.
     """
     if maps.ndim == 2:
         return maps
@@ -359,15 +361,16 @@ def _norm(x: Interval) -> Interval:
 def probability_bounds(logits: Interval) -> Bounds:
     r"""Return bounds of the softmax of all logits ``(N, K)``.
 
-    One logit belongs to class 1 of two classes. The arguments of the sigmoid
-    are :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1` is a sum of
-    :math:`K` terms :math:`e^d`. A term is used if :math:`|d| < 746`. Its error
-    is less than :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, plus the
-    rounding of two sums that are at most :math:`K`. The error of
-    :math:`\ln S_k` is therefore less than :math:`2^{-40} K + 2^{-50} K^2`. The
-    error of the differences is :math:`2^{-50} |z_k|`, which is less than
-    :math:`2^{-39}` if :math:`|z_k| < 2048`. Otherwise the sigmoid is 0 or 1 up
-    to :math:`e^{-2047}`.
+    One logit belongs to class 1 of two classes. The arguments of the
+    sigmoid are :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1`
+    is a sum of :math:`K` terms :math:`e^d`. A term is used if
+    :math:`|d| < 746`. Its error is less than
+    :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, plus the rounding of two
+    sums that are at most :math:`K`. The error of :math:`\ln S_k` is
+    therefore less than :math:`2^{-40} K + 2^{-50} K^2`. The error of the
+    differences is :math:`2^{-50} |z_k|`, which is less than
+    :math:`2^{-39}` if :math:`|z_k| < 2048`. Otherwise the sigmoid is 0 or
+    1 up to :math:`e^{-2047}`.
     """
     lower, upper, count = logits.lower, logits.upper, logits.shape[1]
     finite = (upper - lower < math.inf).all(1, keepdim=True)

@@ -1,8 +1,9 @@
 """Conversion of the architecture of a network to JSON and back.
 
-A description contains ``builder`` and ``arguments`` for an unchanged network of
-:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``.
-The names are looked up in tables, and no code of the description is run.
+A description contains ``builder`` and ``arguments`` for an unchanged
+network of :mod:`creinn.models`, ``layer`` for a single layer, or ``graph``
+and ``layers``. The names are looked up in tables, and no code of the
+description is run.
 """
 
 import json
@@ -27,8 +28,8 @@ def serialize(network: Module) -> Description:
     """Describe the architecture of a network for :func:`build`.
 
     Raises:
-        ValueError: If the network is not a graph of known layers and functions,
-            or has other state.
+        ValueError: If the network is not a graph of known layers and
+            functions, or has other state.
 
     Example:
         >>> from creinn import nn as inn
@@ -53,7 +54,8 @@ def build(description: Mapping[str, Any]) -> Module:
     """Build the network of a description, with new weights.
 
     Raises:
-        ValueError: If the description is invalid or contains an unknown name.
+        ValueError: If the description is invalid or contains an unknown
+            name.
 
     Example:
         >>> build(serialize(torch.nn.Linear(2, 3)))

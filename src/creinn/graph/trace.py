@@ -3,8 +3,9 @@
 The graph is valid for all inputs and in both modes. It has no in-place
 operations.
 
-``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is not
-thread-safe. :class:`GraphTracer` sets ``forward`` on the modules of a copy.
+``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__``, which is
+not thread-safe. :class:`GraphTracer` sets ``forward`` on the modules of a
+copy.
 """
 
 import copy

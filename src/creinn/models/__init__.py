@@ -2,8 +2,8 @@
 
 ``layers=torch.nn`` gives an ordinary network, and ``layers=creinn.nn`` an
 interval network; see :func:`register_family`. A network has a method
-``features`` and a layer ``head``. It is saved by its ``config``: the name and
-the arguments of the builder.
+``features`` and a layer ``head``. It is saved by its ``config``: the name
+and the arguments of the builder.
 """
 
 from creinn.models.builders import BUILDERS

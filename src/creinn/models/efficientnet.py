@@ -1,8 +1,8 @@
 """EfficientNet-Lite0 for any family of layers, and its ImageNet weights.
 
-The architecture is EfficientNet-B0 (Tan and Le 2019) with ReLU6, and without
-squeeze-and-excitation (Liu 2020). The weights are those of TensorFlow, from a
-package of the extra ``pretrained``.
+The architecture is EfficientNet-B0 (Tan and Le 2019) with ReLU6, and
+without squeeze-and-excitation (Liu 2020). The weights are those of
+TensorFlow, from a package of the extra ``pretrained``.
 """
 
 from typing import Any

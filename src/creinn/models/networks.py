@@ -129,7 +129,8 @@ def mlp(
         in_features: The number of inputs.
         num_classes: The number of logits, 1 for a binary classifier.
         hidden: The widths of the hidden layers.
-        layers: A family such as ``creinn.nn`` or ``torch.nn``, or its name.
+        layers: A family such as ``creinn.nn`` or ``torch.nn``, or its
+            name.
         batch_norm: Whether the layers have batch norm instead of a bias.
         dropout: The probability of dropout.
 
@@ -194,8 +195,8 @@ def resnet50(
         in_channels: The number of channels of the images.
         width: The number of channels of the first stage.
         layers: A family of layers, or its name.
-        stride_on: The convolution with the stride: ``"3x3"`` as in torchvision,
-            or ``"1x1"`` as in He et al. (2016).
+        stride_on: The convolution with the stride: ``"3x3"`` as in
+            torchvision, or ``"1x1"`` as in He et al. (2016).
 
     Example:
         >>> resnet50(10, width=8, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape

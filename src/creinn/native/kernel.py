@@ -6,10 +6,10 @@ r"""Product of intervals ``>= 0`` and interval weights with the C++ library.
     \overline o = \sum_k \overline W_k \cdot (\overline a_k \text{ if }
     \overline W_k \ge 0 \text{ else } \underline a_k)
 
-The result is exact up to rounding (sim_full_o_lower_upper), in float32 on a CPU
-without gradients. It is followed by a norm of the center and the radius, a
-residual and a ReLU. The radius is a difference of sums, so narrow radii lose
-digits.
+The result is exact up to rounding (sim_full_o_lower_upper), in float32 on
+a CPU without gradients. It is followed by a norm of the center and the
+radius, a residual and a ReLU. The radius is a difference of sums, so
+narrow radii lose digits.
 """
 
 import ctypes
@@ -97,9 +97,9 @@ def pack(
 ) -> Int[Tensor, " words"]:
     """Pack the bounds of float32 weights.
 
-    For each step of inputs and each output there is a word of signs, followed
-    by the two bounds for each input. A sign is set if the bound is multiplied
-    with the upper bound of the input.
+    For each step of inputs and each output there is a word of signs,
+    followed by the two bounds for each input. A sign is set if the bound
+    is multiplied with the upper bound of the input.
 
     Example:
         >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
@@ -155,14 +155,15 @@ def product(
             bounds, for each output. The identity is ``(0.5, 0, 0.5, 0)``.
         window: The settings of the convolution.
         residual: The bounds to be added.
-        magnitude: Whether to replace negative radii by their absolute values
-            instead of 0.
+        magnitude: Whether to replace negative radii by their absolute
+            values instead of 0.
         relu: Whether to apply a ReLU.
-        level: The index in ``LEVELS``, by default the highest of the processor.
+        level: The index in ``LEVELS``, by default the highest of the
+            processor.
 
     Raises:
-        RuntimeError: If the library or the level is not available, or if there
-            is not enough memory.
+        RuntimeError: If the library or the level is not available, or if
+            there is not enough memory.
     """
     if LIBRARY is None:
         raise RuntimeError(reason)

@@ -1,7 +1,8 @@
 """Matrix products and convolutions with their gradients.
 
-An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)``
-and an optional bias ``(O,)`` to a batch ``(N, O, ...)``.
+An operation maps a batch ``(N, C, ...)`` with a weight
+``(O, C / groups, ...)`` and an optional bias ``(O,)`` to a batch
+``(N, O, ...)``.
 """
 
 import itertools
@@ -73,8 +74,8 @@ class Convolution:
     ) -> Gradients:
         """Compute one matrix product for each element of the kernel.
 
-        This is faster for few pixels, because oneDNN multiplies the padding
-        too.
+        This is faster for few pixels, because oneDNN multiplies the
+        padding too.
         """
         pixels, outputs = input.movedim(1, -1), gradient.movedim(1, -1)
         kernel = weight.shape[2:]

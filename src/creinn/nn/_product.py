@@ -1,7 +1,7 @@
 """Interval versions of matrix products and convolutions.
 
-The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and
-``b`` (forward_inn).
+The result contains ``operation(a, W) + b`` for all members ``a``, ``W``
+and ``b`` (forward_inn).
 
 | weights | input | bounds | products |
 |---|---|---|---|
@@ -10,9 +10,10 @@ The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and
 | full radii | interval of any sign | outer | 8 in one block, and 3 |
 | relative radii | interval of any sign | exact | 2 |
 
-The outer bounds are exact if a weight or its input does not change its sign.
-The backward pass computes the inputs and weights of the products again to save
-memory. The errata of the equations are in ``docs/method.md``.
+The outer bounds are exact if a weight or its input does not change its
+sign. The backward pass computes the inputs and weights of the products
+again to save memory. The errata of the equations are in
+``docs/method.md``.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,8 +35,8 @@ def interval_affine(
 ) -> Interval:
     """Return bounds of ``operation(a, W, b)`` for all members.
 
-    The weights ``(O, C / groups, ...)`` are ``center ± radius``. A negative
-    radius is replaced by 0, with a derivative of 1.
+    The weights ``(O, C / groups, ...)`` are ``center ± radius``. A
+    negative radius is replaced by 0, with a derivative of 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix
@@ -77,9 +78,10 @@ def relative_affine(
 class ProductRule:
     """Inputs and weights of the products as functions of the saved tensors.
 
-    The inputs depend on the first ``sources`` saved tensors, the weights on the
-    others. There is a product for the center and one for the radius by default.
-    A subclass with one product overrides ``biases``, ``join`` and ``split``.
+    The inputs depend on the first ``sources`` saved tensors, the weights
+    on the others. There is a product for the center and one for the radius
+    by default. A subclass with one product overrides ``biases``, ``join``
+    and ``split``.
     """
 
     sources: ClassVar[int] = 1
@@ -225,7 +227,8 @@ class _IntervalProduct(torch.autograd.Function):
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     r"""Return the block weight for center and radius of an input ``>= 0``.
 
-    For :math:`a = c \pm r \ge 0`, the center and the radius of the output are
+    For :math:`a = c \pm r \ge 0`, the center and the radius of the output
+    are
 
     .. math::
         W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
@@ -289,8 +292,8 @@ def _sign_split(
 def by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Return :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`.
 
-    The derivatives at 0 differ from ``torch.clamp``, so that a point can become
-    wider.
+    The derivatives at 0 differ from ``torch.clamp``, so that a point can
+    become wider.
     """
     low_above, high_below = low.relu(), -(-high).relu()
     return low_above, high - high_below, low - low_above, high_below

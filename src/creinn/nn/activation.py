@@ -1,8 +1,8 @@
 """Activation functions, which return the range over each interval.
 
-Monotone functions are applied to both bounds. GELU, SiLU, Mish and Hardswish
-have one minimum: the smallest value is at the point of the interval nearest to
-it, and the largest at one of the bounds.
+Monotone functions are applied to both bounds. GELU, SiLU, Mish and
+Hardswish have one minimum: the smallest value is at the point of the
+interval nearest to it, and the largest at one of the bounds.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Interval linear layers and convolutions, with the arguments of ``torch.nn``.
 
-The centers are ``weight`` and ``bias``, so that the state dict of an ordinary
-layer can be loaded. The radii are ``weight_radius`` and ``bias_radius``, which
-must be ``>= 0`` (Section "Training procedure").
+The centers are ``weight`` and ``bias``, so that the state dict of an
+ordinary layer can be loaded. The radii are ``weight_radius`` and
+``bias_radius``, which must be ``>= 0`` (Section "Training procedure").
 """
 
 from typing import Any
@@ -23,8 +23,8 @@ Slices = tuple[Any, ...]
 class IntervalParameters(nn.Module):
     """Mixin that adds radii and the initialization of the paper.
 
-    The centers have Glorot's uniform distribution, and the radii its absolute
-    value. Biases are zero.
+    The centers have Glorot's uniform distribution, and the radii its
+    absolute value. Biases are zero.
     """
 
     weight: Tensor
@@ -116,8 +116,8 @@ def scale_radii_(module: nn.Module, factor: float) -> nn.Module:
 class Linear(IntervalParameters, nn.Linear):
     r"""Interval version of ``torch.nn.Linear``.
 
-    The weights are :math:`[c - r,\, c + r]`. The bounds are sound, and exact
-    for points and for intervals that are known to be ``>= 0``.
+    The weights are :math:`[c - r,\, c + r]`. The bounds are sound, and
+    exact for points and for intervals that are known to be ``>= 0``.
 
     Example:
         >>> layer = Linear(1, 1)
@@ -168,8 +168,8 @@ class _IntervalConv(IntervalParameters, nn.modules.conv._ConvNd):
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
     """Return the overlap of kernel and image if the output has one pixel.
 
-    The convolution is then a matrix product, which is faster. The result is
-    None for larger outputs, groups, and padding other than zeros.
+    The convolution is then a matrix product, which is faster. The result
+    is None for larger outputs, groups, and padding other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))

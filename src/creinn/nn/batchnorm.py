@@ -1,17 +1,18 @@
 r"""Batch normalization of intervals in three modes.
 
-The center is normalized as usual, :math:`c' = \mathrm{BN}_c(c)`. The radius
-depends on the mode:
+The center is normalized as usual, :math:`c' = \mathrm{BN}_c(c)`. The
+radius depends on the mode:
 
-* ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
-  :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the order of
-  the radii can change.
-* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon}
-  + |\beta_r|` with the mean square of the batch, or its running mean in eval
-  mode. The bounds are not sound, but the order of the radii of a channel does
-  not change.
-* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`, which is exact in
-  eval mode.
+* ``"paper"`` is the algorithm "Interval Batch Normalization Transform"
+  with :math:`r' = |\mathrm{BN}_r(r)|`. The bounds are not sound, and the
+  order of the radii can change.
+* ``"scaled"`` is
+  :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`
+  with the mean square of the batch, or its running mean in eval mode. The
+  bounds are not sound, but the order of the radii of a channel does not
+  change.
+* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`, which is exact
+  in eval mode.
 """
 
 from collections.abc import Sequence
@@ -32,9 +33,10 @@ _TENSORS = ("weight", "bias", "running_mean", "running_var")
 class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Interval batch norm with the arguments of torch and ``mode``.
 
-    In paper and scaled mode, the parameters and the running statistics contain
-    the values of the center and then those of the radius. In scaled mode, the
-    running variance of the radius is the mean of :math:`r^2`.
+    In paper and scaled mode, the parameters and the running statistics
+    contain the values of the center and then those of the radius. In
+    scaled mode, the running variance of the radius is the mean of
+    :math:`r^2`.
     """
 
     _dims: tuple[int, ...] = ()
@@ -192,10 +194,11 @@ class IntervalBatchNorm(nn.modules.batchnorm._BatchNorm):
     def set_mode(self, mode: Mode) -> None:
         """Change the mode in place, without a change of the center.
 
-        Sound mode removes the parameters and statistics of the radius. From
-        sound mode, and from scaled to paper mode, the output in eval mode does
-        not change. From paper to scaled mode, the mean square of the radii does
-        not change. Initial values are replaced by those of the new mode.
+        Sound mode removes the parameters and statistics of the radius.
+        From sound mode, and from scaled to paper mode, the output in eval
+        mode does not change. From paper to scaled mode, the mean square of
+        the radii does not change. Initial values are replaced by those of
+        the new mode.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running

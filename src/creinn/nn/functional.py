@@ -1,8 +1,8 @@
 """Functions of torch for intervals.
 
 The output has the type of the input, and is the range for intervals.
-``torch.relu(x)`` and ``x.relu()`` call these functions; see :data:`TARGETS` and
-:data:`METHODS`.
+``torch.relu(x)`` and ``x.relu()`` call these functions; see
+:data:`TARGETS` and :data:`METHODS`.
 """
 
 import functools

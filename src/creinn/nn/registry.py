@@ -115,8 +115,8 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
 def twin(layer: nn.Module, family_name: str = "interval") -> nn.Module:
     """Return the interval version of a layer of ``torch.nn``.
 
-    It has the same state and new radii. Batch norm is in paper mode, with the
-    exact bounds in eval mode.
+    It has the same state and new radii. Batch norm is in paper mode, with
+    the exact bounds in eval mode.
     """
     if family_name not in INTERVAL_FAMILIES:
         raise ValueError(f"The family must be in {INTERVAL_FAMILIES}, got {family_name!r}.")

@@ -1,12 +1,13 @@
 r"""Interval layers with relative radii and the names of ``torch.nn``.
 
 These layers are not in the paper. The weights are
-:math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each input
-feature or channel, so a layer has about half of the parameters. The factor is
-applied to the input: :math:`c' \pm r' = [\underline a - \rho |\underline a|,\
-\overline a + \rho |\overline a|]`. Then the output is :math:`W c' \pm |W| r'`,
-which is exact for inputs of any sign. The weights do not change their signs,
-and a weight with center 0 is a point.
+:math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for each
+input feature or channel, so a layer has about half of the parameters. The
+factor is applied to the input:
+:math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
+Then the output is :math:`W c' \pm |W| r'`, which is exact for inputs of
+any sign. The weights do not change their signs, and a weight with center 0
+is a point.
 """
 
 from typing import Any

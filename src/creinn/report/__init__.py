@@ -1,7 +1,7 @@
 """Tables, figures and HTML pages for the results of an evaluation.
 
-Figures and images require ``pip install creinn[report]``, and plots require
-``creinn[plots]``.
+Figures and images require ``pip install creinn[report]``, and plots
+require ``creinn[plots]``.
 """
 
 # fmt: off

@@ -30,7 +30,8 @@ class Samples:
     """Samples of a dataset with their predictions.
 
     Args:
-        data: Name of the dataset, which several groups of samples can share.
+        data: Name of the dataset, which several groups of samples can
+            share.
         prediction: Predictions of the model.
         names: Names of the samples.
         rows: Number of rows of the dataset.

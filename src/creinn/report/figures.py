@@ -139,7 +139,8 @@ def reliability_chart(found: Reliability) -> Side:
 def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
     """Draw the empirical coverage and the mean set size by nominal coverage.
 
-    Points have ``nominal``, ``coverage``, ``low``, ``high`` and ``mean_size``.
+    Points have ``nominal``, ``coverage``, ``low``, ``high`` and
+    ``mean_size``.
     """
     points = {name: np.array(values) for name, values in pd.DataFrame(curve).items()}
     nominal, coverage = points["nominal"], points["coverage"]
@@ -225,8 +226,8 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     r"""Merge all classes except two into a third class.
 
     This is exact: the sum over the merged classes attains all values in
-    :math:`[\sum \underline q_j, \sum \overline q_j]` that fit :math:`\sum q =
-    1`.
+    :math:`[\sum \underline q_j, \sum \overline q_j]` that fit
+    :math:`\sum q = 1`.
 
     Example:
         >>> coarsen(CredalSet([0.1, 0.2, 0.1, 0.1], [0.5, 0.6, 0.2, 0.2]), 0, 1)

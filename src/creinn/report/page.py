@@ -1,7 +1,7 @@
 """HTML pages with text, tables, figures and images in a single file.
 
-The file contains the script of plotly, and its content security policy allows
-no other sources.
+The file contains the script of plotly, and its content security policy
+allows no other sources.
 """
 
 import base64

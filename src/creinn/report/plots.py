@@ -1,6 +1,7 @@
 """Plots of an evaluation with matplotlib; each function returns the axes.
 
-A prediction is a :class:`creinn.CredalSet` or an object with its attributes.
+A prediction is a :class:`creinn.CredalSet` or an object with its
+attributes.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,8 @@ def plot_ood(
 
     Args:
         inside: Prediction of in-distribution data.
-        outside: Prediction of out-of-distribution data, or several by name.
+        outside: Prediction of out-of-distribution data, or several by
+            name.
         by: ``"aleatoric"``, ``"epistemic"`` or ``"total"``.
         bins: Number of bins.
         ax: The axes.

@@ -1,6 +1,7 @@
 """Tables of results as text, Markdown and HTML.
 
-A row is a dictionary of cells: text, numbers, :class:`MeanStd` or ``None``.
+A row is a dictionary of cells: text, numbers, :class:`MeanStd` or
+``None``.
 """
 
 from collections.abc import Mapping, Sequence

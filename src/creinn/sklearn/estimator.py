@@ -1,8 +1,8 @@
 """Scikit-learn classifier with credal sets.
 
-The network is trained in single precision. Predictions are computed on the CPU
-in double precision, so that they do not depend on the other rows, or in float32
-if the training data are float32.
+The network is trained in single precision. Predictions are computed on the
+CPU in double precision, so that they do not depend on the other rows, or
+in float32 if the training data are float32.
 """
 
 import warnings
@@ -56,36 +56,41 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     By default this is CreINN-D: an ordinary network, whose probability
     intervals grow with the distance from the training data. With
-    ``distance=False``, or for interval data, it is an interval neural network.
-    If its intervals are too narrow, use fewer epochs.
+    ``distance=False``, or for interval data, it is an interval neural
+    network. If its intervals are too narrow, use fewer epochs.
 
     The columns are standardized, and outliers are clipped. If a number is
     missing, the credal set covers all of the plausible values.
 
     Args:
         hidden_layer_sizes: Number of units of each hidden layer.
-        n_estimators: Number of networks, whose credal sets are averaged, or
-            enclosed if ``model_.combine`` is set to ``"envelope"`` after the
-            fit.
+        n_estimators: Number of networks, whose credal sets are averaged,
+            or enclosed if ``model_.combine`` is set to ``"envelope"``
+            after the fit.
         max_iter: Number of epochs; by default 200, or 100 for interval
             networks.
         batch_size: Rows per step, at least two; by default 64 to 256 (see
-            :meth:`creinn.TrainConfig.for_rows`), or 64 for interval networks.
-        learning_rate: Learning rate of Adam; by default 0.002 for a batch size
-            of 64, growing with its square root, or 0.001 for interval networks.
+            :meth:`creinn.TrainConfig.for_rows`), or 64 for interval
+            networks.
+        learning_rate: Learning rate of Adam; by default 0.002 for a batch
+            size of 64, growing with its square root, or 0.001 for interval
+            networks.
         dropout: Dropout rate of hidden layers; by default 0.1, or 0 for
             interval networks.
         class_weight: Weights of the classes in the loss. ``"balanced"`` is
             inversely proportional to the class frequencies.
         early_stopping: Whether to hold out a fraction of the rows (1/6 by
-            default), to stop if their loss does not decrease, and to use the
-            best weights. They also fit the temperature and the distance.
-            ``"auto"`` needs an ordinary network and at least 60 rows.
+            default), to stop if their loss does not decrease, and to use
+            the best weights. They also fit the temperature and the
+            distance. ``"auto"`` needs an ordinary network and at least 60
+            rows.
         n_iter_no_change: Number of epochs to wait for a smaller loss.
-        distance: Whether intervals grow with the distance from the training
-            data. A number is the scale, which is fitted by default.
+        distance: Whether intervals grow with the distance from the
+            training data. A number is the scale, which is fitted by
+            default.
         mode: Mode of an interval network; see :class:`creinn.CreINN`.
-        device: Torch device for the training. ``"auto"`` is a GPU if available.
+        device: Torch device for the training. ``"auto"`` is a GPU if
+            available.
         random_state: Seed of the random numbers.
         verbose: Whether to show a progress bar.
 
@@ -141,16 +146,16 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
         """Fit the classifier.
 
-        ``X`` is an array, an interval or a data frame ``(n, features)``, whose
-        texts, categories, booleans and dates are encoded as in ``creinn
-        train``. ``y`` has labels ``(n,)``, or label distributions ``(n, K)``
-        such as shares of votes, for the cross-entropy. The weights are used in
-        the loss, the standardization and the initial class frequencies. Rows
-        with a weight of 0 are not used.
+        ``X`` is an array, an interval or a data frame ``(n, features)``,
+        whose texts, categories, booleans and dates are encoded as in
+        ``creinn train``. ``y`` has labels ``(n,)``, or label distributions
+        ``(n, K)`` such as shares of votes, for the cross-entropy. The
+        weights are used in the loss, the standardization and the initial
+        class frequencies. Rows with a weight of 0 are not used.
 
         Raises:
-            ValueError: If the data or the parameters are not valid, or there is
-                only one class.
+            ValueError: If the data or the parameters are not valid, or
+                there is only one class.
         """
         self._validate_params()
         self.__dict__.pop("model_", None)  # not fitted if an error is raised
@@ -207,8 +212,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Predict labels ``(n,)``, with ``sentinel`` for rows that are not accepted.
 
         Requires ``calibrate(X, y, max_error=...)``, and ``groups`` after a
-        calibration by groups. The dtype is object if the types of the sentinel
-        and the labels differ.
+        calibration by groups. The dtype is object if the types of the
+        sentinel and the labels differ.
 
         Raises:
             ValueError: If the sentinel is a label, or if there is no
@@ -228,7 +233,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Calibrate the sets of classes, or the abstention, on new rows.
 
         ``y`` has labels in ``classes_`` or distributions ``(n, K)``. See
-        :meth:`creinn.CreINN.calibrate` for the other arguments, such as ``max_error``.
+        :meth:`creinn.CreINN.calibrate` for the other arguments, such as
+        ``max_error``.
 
         Raises:
             ValueError: If there are too few rows, or a label is unknown.

@@ -171,8 +171,8 @@ def weigh_classes(
 def held_out_rows(early_stopping: Any, targets: Array, kind: str, seed: int) -> Array:
     """Return a mask of the held-out rows, stratified by class.
 
-    If ``"auto"``, the mask is empty for interval networks and if there are few
-    rows.
+    If ``"auto"``, the mask is empty for interval networks and if there are
+    few rows.
     """
     labels = targets if targets.ndim == 1 else targets.argmax(1)
     fraction = 1 / 6 if early_stopping in ("auto", True, False) else float(early_stopping)

@@ -1,8 +1,8 @@
 """Checkpoints of training runs, which can be resumed from them.
 
-A checkpoint is a safetensors file of the model, the optimizer and the history.
-A run can be resumed only if the fingerprint of its model, settings and data is
-the same.
+A checkpoint is a safetensors file of the model, the optimizer and the
+history. A run can be resumed only if the fingerprint of its model,
+settings and data is the same.
 """
 
 import dataclasses

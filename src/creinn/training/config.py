@@ -20,33 +20,33 @@ class TrainConfig:
     Args:
         epochs: Number of passes over the training data.
         batch_size: Rows per step and process; by default 64 to 256 (see
-            :meth:`for_rows`). A last batch of one row joins the previous one,
-            because batch norm needs two rows.
+            :meth:`for_rows`). A last batch of one row joins the previous
+            one, because batch norm needs two rows.
         learning_rate: Initial learning rate of Adam. ``None``, for small
-            networks on tables, is 0.002 for a batch size of 64 and grows with
-            its square root.
-        train: ``"all"`` parameters, or ``"radii"`` of weights and biases, with
-            the scale and shift of the radius in batch norms.
-        milestones: Numbers of finished epochs after which the learning rate
-            changes.
+            networks on tables, is 0.002 for a batch size of 64 and grows
+            with its square root.
+        train: ``"all"`` parameters, or ``"radii"`` of weights and biases,
+            with the scale and shift of the radius in batch norms.
+        milestones: Numbers of finished epochs after which the learning
+            rate changes.
         gamma: Factor of the learning rate at each milestone.
         seed: Seed of all random numbers, except for the initial weights.
         class_weight: Weight of each class in the loss. ``"balanced"`` is
             inversely proportional to the class frequencies.
         device: Torch device. ``"auto"`` is a GPU if one is available.
-        mixed_precision: Use autocast, with bfloat16 on a CPU or float16 on a
-            GPU.
-        deterministic: Use deterministic algorithms only. CUDA also needs the
-            environment variable ``CUBLAS_WORKSPACE_CONFIG=:4096:8``.
+        mixed_precision: Use autocast, with bfloat16 on a CPU or float16 on
+            a GPU.
+        deterministic: Use deterministic algorithms only. CUDA also needs
+            the environment variable ``CUBLAS_WORKSPACE_CONFIG=:4096:8``.
         directory: Directory of checkpoints and ``history.jsonl``. ``None``
             writes nothing.
         checkpoint_every: Number of epochs between two checkpoints.
         patience: Number of epochs to wait for a smaller validation loss.
-        keep: Final weights, of the ``"last"`` epoch as in the paper, or with
-            the ``"best"`` validation loss.
+        keep: Final weights, of the ``"last"`` epoch as in the paper, or
+            with the ``"best"`` validation loss.
         workers: Processes that load the rows of a torch ``Dataset``.
-        progress: Show a progress bar, or a line every ten seconds without a
-            terminal.
+        progress: Show a progress bar, or a line every ten seconds without
+            a terminal.
 
     Raises:
         ValueError: If a value is out of range.
@@ -108,8 +108,9 @@ class TrainConfig:
     def for_rows(self, rows: int | None) -> "TrainConfig":
         """Return the settings with a batch size and a learning rate for ``rows`` rows.
 
-        The default batch size is the largest power of two up to 1/32 of the
-        number of rows, within 64 and 256, or 128 if this number is not known.
+        The default batch size is the largest power of two up to 1/32 of
+        the number of rows, within 64 and 256, or 128 if this number is not
+        known.
 
         Example:
             >>> [TrainConfig().for_rows(rows).batch_size for rows in (150, 5_000, 50_000)]

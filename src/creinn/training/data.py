@@ -1,7 +1,7 @@
 """Batches of training data on the device of the model.
 
-A stream is a DataLoader or an ``IterableDataset``, whose order is not changed.
-The order of other data depends only on the seed and the epoch.
+A stream is a DataLoader or an ``IterableDataset``, whose order is not
+changed. The order of other data depends only on the seed and the epoch.
 """
 
 import zlib
@@ -53,8 +53,8 @@ class Batch(NamedTuple):
 class Rows:
     """Batches of labelled rows, with the device and the dtype of ``like``.
 
-    See :func:`creinn.fit` for the types of data. Rows in memory are checked in
-    the constructor, others when they are read.
+    See :func:`creinn.fit` for the types of data. Rows in memory are
+    checked in the constructor, others when they are read.
 
     Raises:
         TypeError: If the type of the data or targets is not supported.
@@ -296,9 +296,9 @@ class Rows:
 def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
     """Return the row indices of each batch of an epoch in random order.
 
-    The rows are divided between the processes by a ``DistributedSampler``. A
-    last batch of one row joins the previous one, because batch norm needs two
-    rows.
+    The rows are divided between the processes by a ``DistributedSampler``.
+    A last batch of one row joins the previous one, because batch norm
+    needs two rows.
 
     Example:
         >>> [len(batch) for batch in shuffled_batches(7, 3, seed=0)]

@@ -74,8 +74,9 @@ class Diagnosis:
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
     """Compute the widths and the gradients of each interval layer for a batch.
 
-    The model and the random number generators do not change. Without targets
-    ``y`` of shape ``(N,)``, the loss is computed for random classes.
+    The model and the random number generators do not change. Without
+    targets ``y`` of shape ``(N,)``, the loss is computed for random
+    classes.
 
     Raises:
         TypeError: If the model has no loss, or none of the layers returns

@@ -1,8 +1,8 @@
 """Training of the head of a frozen network on features that are computed once.
 
 An :class:`Extractor` computes the features. A classifier with a
-:class:`FeatureHead` is trained on them, and :func:`attach_network` replaces the
-stored features by the network.
+:class:`FeatureHead` is trained on them, and :func:`attach_network`
+replaces the stored features by the network.
 """
 
 import copy
@@ -27,8 +27,8 @@ class Extractor:
     """Compute the features ``(N, D)``, the pooled outputs of all feature layers of a network.
 
     Args:
-        network: Network with a method ``features`` and a layer ``head``; it is
-            put in eval mode.
+        network: Network with a method ``features`` and a layer ``head``;
+            it is put in eval mode.
         example: Inputs of the network.
 
     Attributes:

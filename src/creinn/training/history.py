@@ -21,10 +21,11 @@ _PENDING = 64  # number of batches after which the sums are updated
 class History:
     """The metrics of each finished epoch, where ``history["loss"]`` is a column.
 
-    The columns are ``epoch`` (from 1), ``loss``, ``accuracy`` and ``width``
-    (mean width of the probability intervals) of the training batches, the same
-    with the prefix ``val_`` for the validation data, ``learning_rate`` and
-    ``seconds``. A value that is not finite is ``None``.
+    The columns are ``epoch`` (from 1), ``loss``, ``accuracy`` and
+    ``width`` (mean width of the probability intervals) of the training
+    batches, the same with the prefix ``val_`` for the validation data,
+    ``learning_rate`` and ``seconds``. A value that is not finite is
+    ``None``.
 
     Example:
         >>> history = History(({"epoch": 1, "val_loss": 0.7}, {"epoch": 2, "val_loss": 0.9}))

@@ -1,8 +1,8 @@
 """The training loop of all classifiers (paper, Section "Training procedure").
 
-Adam minimizes the loss. After each step, the negative radii of a CreINN are set
-to zero. The random numbers depend only on the seed, the epoch and the rank, so
-checkpoints contain no generators.
+Adam minimizes the loss. After each step, the negative radii of a CreINN
+are set to zero. The random numbers depend only on the seed, the epoch and
+the rank, so checkpoints contain no generators.
 """
 
 import copy
@@ -53,22 +53,23 @@ def fit(
 ) -> History:
     """Train ``model`` in place; it ends in eval mode on the device of the settings.
 
-    With ``config.directory``, the same call, or one with more epochs, resumes a
-    run that was killed or interrupted by Ctrl-C. The final weights are the same
-    as without the interruption, bit for bit with the same machine, version of
-    torch, number of threads and order of the data.
+    With ``config.directory``, the same call, or one with more epochs,
+    resumes a run that was killed or interrupted by Ctrl-C. The final
+    weights are the same as without the interruption, bit for bit with the
+    same machine, version of torch, number of threads and order of the
+    data.
 
     In a process group, for example of torchrun, call ``fit`` with the same
     arguments in each process; see :doc:`/scale`.
 
     Args:
         model: Classifier with a loss, such as :class:`creinn.CreINN`.
-        train_data: A pair ``(inputs, targets)`` of tensors or memory maps, a
-            triple with positive row weights ``(N,)``, a
-            :class:`creinn.data.Dataset`, a torch ``Dataset`` of pairs, or a
-            DataLoader. Inputs can also be a :class:`creinn.Interval`, or a dict
-            or tuple of tensors for an ordinary network. Targets are classes
-            ``(N,)`` or distributions ``(N, K)``.
+        train_data: A pair ``(inputs, targets)`` of tensors or memory maps,
+            a triple with positive row weights ``(N,)``, a
+            :class:`creinn.data.Dataset`, a torch ``Dataset`` of pairs, or
+            a DataLoader. Inputs can also be a :class:`creinn.Interval`, or
+            a dict or tuple of tensors for an ordinary network. Targets are
+            classes ``(N,)`` or distributions ``(N, K)``.
         val_data: Validation data of the same kinds, for the history,
             ``patience`` and ``keep``.
         config: Settings; by default ``TrainConfig()``.
@@ -76,14 +77,14 @@ def fit(
             inputs, with random numbers of ``generator`` only.
 
     Returns:
-        The history. After a Ctrl-C, ``interrupted`` is True and the model has
-        the weights of the last step.
+        The history. After a Ctrl-C, ``interrupted`` is True and the model
+        has the weights of the last step.
 
     Raises:
         TypeError: If the model has no loss, or the type of the data is not
             supported.
-        ValueError: If the data or settings are not valid for the model, or the
-            directory contains another run.
+        ValueError: If the data or settings are not valid for the model, or
+            the directory contains another run.
         FloatingPointError: If the loss or its gradient is not finite. The
             message names the layer.
         OSError: If a checkpoint cannot be written; the previous one is not

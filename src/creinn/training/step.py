@@ -143,10 +143,10 @@ def set_train_mode(model: torch.nn.Module, part: str) -> None:
 def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
     """Find the biases with a gradient of zero in a forward pass; the list is filled on exit.
 
-    If the layer is followed by batch norm, the gradient of its bias is zero,
-    and in paper mode also that of the radius. The computed gradient is a
-    rounding error, but a step of Adam does not depend on the scale of the
-    gradient.
+    If the layer is followed by batch norm, the gradient of its bias is
+    zero, and in paper mode also that of the radius. The computed gradient
+    is a rounding error, but a step of Adam does not depend on the scale of
+    the gradient.
     """
     found: list[Parameter] = []
     norm: Any = getattr(model, "norm", None)
