@@ -16,7 +16,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from benchmarks.architectures import Architecture
 from benchmarks.timing import Call
 from creinn import baselines
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import METHODS

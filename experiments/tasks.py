@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.timing import interleaved
 from creinn import models
-from creinn.baselines.registry import CLASSES, build_classifier
+from creinn.baselines.factory import CLASSES, build_classifier
 from creinn.classifier.base import Classifier
 from creinn.classifier.methods import METHODS, combination
 from creinn.credal.credal_set import CredalSet

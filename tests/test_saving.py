@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from creinn import models
 from creinn import nn as inn
 from creinn.baselines import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local_reparameterization
-from creinn.baselines.registry import CLASSES
+from creinn.baselines.factory import CLASSES
 from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.files import read_tensors, write_tensors

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
 from creinn import models
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.classifier.methods import BASELINES, METHODS
 from creinn.report.tables import text_table
 from creinn.training import TrainConfig, fit

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn import CreINN
-from creinn.credal.abstention import MEASURES, NoThresholdError, fit_abstention
+from creinn.credal.abstention import CRITERIA, NoThresholdError, fit_abstention
 from creinn.credal.conformal import Conformal
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.margin import UNITS, margin_score
@@ -225,7 +225,7 @@ def abstention_table(
 ) -> dict[str, Any]:
     """Measure each rate and each uncertainty."""
     return {
-        f"{rate:g}": {by: abstention_numbers(s, y, rate, by, other) for by in MEASURES}
+        f"{rate:g}": {by: abstention_numbers(s, y, rate, by, other) for by in CRITERIA}
         for rate in RATES
     }
 

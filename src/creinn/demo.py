@@ -26,8 +26,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from creinn import data, models, report
+from creinn.baselines.factory import build_classifier
 from creinn.baselines.predictive import Predictive
-from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.data import Dataset
@@ -55,7 +55,7 @@ TRAIN_SHARE = 0.18  # of the known digits
 VALIDATION = 1 / 6  # of the training set
 SHOWN = 4  # images in a row of the gallery
 
-Numbers = Mapping[str, float | None]
+Metrics = Mapping[str, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Trained(NamedTuple):
     """Predictions of a network, and what the page shows."""
 
     predictions: Mapping[str, Any]
-    history: Sequence[Numbers]
+    history: Sequence[Metrics]
     parameters: int
     radii: Tensor | None  # of the last layer
 
@@ -93,9 +93,9 @@ class DemoResult:
     sizes: Mapping[str, int]  # numbers of images
     data: Mapping[str, Dataset]
     predictions: Mapping[str, Mapping[str, Any]]  # of the first networks
-    runs: Mapping[str, Sequence[Numbers]]  # one for an ensemble
+    runs: Mapping[str, Sequence[Metrics]]  # one for an ensemble
     parameters: Mapping[str, int]
-    histories: Mapping[str, Sequence[Numbers]]  # of the first networks
+    histories: Mapping[str, Sequence[Metrics]]  # of the first networks
     radii: Tensor | None  # of the last layer of the first CreINN
     seconds: float
 
@@ -234,7 +234,7 @@ def _trained(model: Any, groups: Mapping[str, Dataset], history: Sequence[Any]) 
     return Trained(predictions, history, parameters, None if radii is None else radii.detach())
 
 
-def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Numbers:
+def numbers_of(model: str, predictions: Mapping[str, Any], labels: Tensor) -> Metrics:
     """Return the measures of a model, ``None`` if undefined."""
     test = predictions[TEST]
     numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}

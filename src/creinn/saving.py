@@ -161,7 +161,7 @@ def _known_classes(name: Any) -> dict[str, Any]:
     known: dict[str, Any] = {"CreINN": CreINN, "Ensemble": Ensemble}
     if name in known:
         return known
-    from creinn.baselines.registry import CLASSES
+    from creinn.baselines.factory import CLASSES
 
     return CLASSES
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from creinn.baselines import BNN, SNN, flipout, local_reparameterization
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig, fit
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from creinn import fit, models
 from creinn.baselines import SNN, CreRL, crerl
 from creinn.baselines.crerl import initialize, log_likelihood
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.saving import load, save

@@ -16,7 +16,7 @@ from creinn.baselines import (
     flipout,
     local_reparameterization,
 )
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.baselines.snn import check_tensor, predict_logits
 from creinn.classifier.methods import BASELINES, METHODS
 from creinn.interval import Interval

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from creinn import CreINN, Ensemble, compile, load, models
 from creinn import nn as inn
-from creinn.credal.abstention import MEASURES, NoThresholdError, fit_abstention
+from creinn.credal.abstention import CRITERIA, NoThresholdError, fit_abstention
 from creinn.credal.credal_set import CredalSet
 
 
@@ -59,7 +59,7 @@ def test_error_rate_among_accepted_rows(model):
     assert (prediction.label != labels)[accepted].double().mean() <= 0.05
 
 
-@pytest.mark.parametrize("by", MEASURES)
+@pytest.mark.parametrize("by", CRITERIA)
 def test_measures(by):
     model = member()
     x, label = rows(model, rate=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from creinn import models
-from creinn.baselines.registry import build_classifier, build_ensemble
+from creinn.baselines.factory import build_classifier, build_ensemble
 from creinn.classifier.base import Prediction
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig

@@ -10,7 +10,7 @@ import yaml
 
 from creinn import CreINN, Ensemble, load, models
 from creinn.baselines import SNN
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
 from creinn.cli.sources import read_data

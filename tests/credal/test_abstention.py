@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from creinn.credal.abstention import (
-    MEASURES,
+    CRITERIA,
     SHARES,
     Abstention,
     NoThresholdError,
@@ -113,7 +113,7 @@ def test_groups_have_limits_of_their_own():
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("by", MEASURES)
+@pytest.mark.parametrize("by", CRITERIA)
 def test_sets_accept_by_each_uncertainty(by, classes):
     torch.manual_seed(0)
     s = CredalSet.from_samples(torch.rand(3, 50, classes).mul(4).softmax(-1))

@@ -13,7 +13,7 @@ from torch import nan
 from creinn import CredalSet, CreINN, Ensemble, fit, models
 from creinn import nn as inn
 from creinn.baselines import SNN, DeepEnsemble
-from creinn.baselines.registry import build_classifier
+from creinn.baselines.factory import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.data.features import FAR, FILLS, MARGIN, PLAUSIBLE, Missing, fit_scaling
 from creinn.evaluation import set_decisions

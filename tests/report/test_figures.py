@@ -8,8 +8,8 @@ import pytest
 
 from creinn.evaluation import AccuracyRejection, accuracy_rejection, reliability
 from creinn.report.figures import (
+    CURVE_POINTS,
     MOST_NUMBERS,
-    MOST_POINTS,
     confusion_map,
     heat_map,
     rejection_curves,
@@ -71,7 +71,7 @@ def test_long_curves_are_subsampled():
     rng = np.random.default_rng(0)
     full = accuracy_rejection(rng.random(5000), rng.random(5000) < 0.8)
     trace = rejection_curves({"A": {"EU": full}}).parts[0].data[0]
-    assert len(trace.x) == MOST_POINTS
+    assert len(trace.x) == CURVE_POINTS
     for end in (0, -1):
         assert (trace.x[end], trace.y[end]) == (full.rejection[end], full.accuracy[end])
     assert set(trace.y) <= set(full.accuracy)

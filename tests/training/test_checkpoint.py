@@ -11,7 +11,7 @@ from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.files import read_tensors, write_tensors
 from creinn.training import TrainConfig, fit
-from creinn.training.checkpoint import FORMAT, read_checkpoint
+from creinn.training.checkpoint import CHECKPOINT_FORMAT, read_checkpoint
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(60, 4, generator=G), torch.randint(3, (60,), generator=G)
@@ -231,8 +231,8 @@ def test_damaged_checkpoints_raise(tmp_path):
         fit(creinn(), (X, Y), None, settings(tmp_path))
     path.write_bytes(content)
     tensors, header = read_tensors(path)
-    write_tensors(path, tensors, header | {"format": FORMAT + 1})
-    with pytest.raises(ValueError, match=f"format {FORMAT + 1}"):
+    write_tensors(path, tensors, header | {"format": CHECKPOINT_FORMAT + 1})
+    with pytest.raises(ValueError, match=f"format {CHECKPOINT_FORMAT + 1}"):
         fit(creinn(), (X, Y), None, settings(tmp_path))
 
 

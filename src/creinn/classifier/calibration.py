@@ -15,7 +15,7 @@ from torch import Tensor
 from creinn.classifier.base import check_choice
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import as_classes
-from creinn.credal.abstention import MEASURES, Abstention, fit_abstention
+from creinn.credal.abstention import CRITERIA, Abstention, fit_abstention
 from creinn.credal.conformal import (
     SCORES,
     Conformal,
@@ -138,11 +138,11 @@ def split_by(by: Any, coverage: float | None, max_error: float | None) -> tuple[
     """Return the groups and the uncertainty that ranks the rows."""
     if not isinstance(by, str) or (by == "class" and (coverage is not None or max_error is None)):
         return by, "total"
-    if by in MEASURES and max_error is not None:
+    if by in CRITERIA and max_error is not None:
         return None, by
     raise ValueError(
         f"by must be groups of rows, 'class' for a coverage, or for max_error one of "
-        f"{', '.join(map(repr, MEASURES))}, got {by!r}."
+        f"{', '.join(map(repr, CRITERIA))}, got {by!r}."
     )
 
 

@@ -35,9 +35,9 @@ from creinn.distance.fitting import FeatureBatch, Quality
 from creinn.distance.radius import DistanceRadius, add_radius
 from creinn.evaluation.uncertainty import auarc
 from creinn.interval import Interval
+from creinn.nn.batchnorm import Mode as Mode
 from creinn.numerics import at_least_single
 
-Mode = Literal["paper", "scaled", "sound"]
 Combine = Literal["average", "envelope"]
 
 
@@ -123,7 +123,7 @@ class CredalClassifier(Classifier):
         for part in self.modules():
             if isinstance(part, DistanceRadius) and not part.fitted:
                 raise RuntimeError(
-                    "The distance is not fitted. Use creinn.fit, or fit_distance(x, y) of the model "
+                    "The distance is not fitted. Use creinn.fit or fit_distance(x, y) of the model "
                     "or of each member."
                 )
             if isinstance(part, CredalClassifier):

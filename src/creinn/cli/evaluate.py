@@ -31,8 +31,8 @@ from creinn.evaluation import (
     reliability,
     summary,
 )
-from creinn.evaluation.checks import as_numpy
-from creinn.evaluation.label_sets import LEVELS
+from creinn.evaluation.arrays import as_numpy
+from creinn.evaluation.label_sets import COVERAGES
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.numerics import pluralize
@@ -45,8 +45,8 @@ from creinn.saving import load
 
 Record = dict[str, Any]
 
-MOST_POINTS = 1001  # of a curve in the JSON file
-MOST_CLASSES = 10  # in the terminal
+JSON_POINTS = 1001  # of a curve in the JSON file
+TABLE_CLASSES = 10  # in the terminal
 NUMBERS = {
     "accuracy": "accuracy",
     "log_loss": "log loss",
@@ -110,7 +110,7 @@ def evaluation_record(
         "confusion": counts.tolist(),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
         "auarc": {MEASURES[name]: curve.area for name, curve in curves},
-        "curves": {MEASURES[name]: _lists(thin(curve, MOST_POINTS)) for name, curve in curves},
+        "curves": {MEASURES[name]: _lists(thin(curve, JSON_POINTS)) for name, curve in curves},
     }
     if sets is not None:
         record["sets"] = {"rule": rule, "coverage": sets.coverage, "mean_size": sets.size}
@@ -150,7 +150,7 @@ def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str])
     conformal: Any = prediction.conformal
     found = summary.coverage(prediction, labels)
     curve = []
-    for level in sorted({*LEVELS, conformal.coverage}):
+    for level in sorted({*COVERAGES, conformal.coverage}):
         one = summary.coverage(prediction, labels, level)
         curve.append({"nominal": level, **one.all._asdict(), "mean_size": one.size})
     return {
@@ -182,10 +182,10 @@ def terminal_text(record: Record) -> str:
     if "ood" in record:
         parts.append("\n".join((_text(_ood_rows(record)), text["ood"])))
     rows, meaning = _class_rows(record), text["recall"]
-    if len(rows) > MOST_CLASSES:
-        meaning += f" The table has the {MOST_CLASSES} of {len(rows)} classes of lowest recall."
+    if len(rows) > TABLE_CLASSES:
+        meaning += f" The table has the {TABLE_CLASSES} of {len(rows)} classes of lowest recall."
         rows.sort(key=lambda row: 2 if row["recall"] is None else row["recall"])
-    return "\n\n".join([*parts, f"{_text(rows[:MOST_CLASSES])}\n{meaning}"])
+    return "\n\n".join([*parts, f"{_text(rows[:TABLE_CLASSES])}\n{meaning}"])
 
 
 def _was_trained_on(options: ModelOptions) -> bool:

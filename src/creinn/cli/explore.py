@@ -20,7 +20,7 @@ from creinn.data.columns import Number
 from creinn.data.encoder import TableEncoder
 from creinn.data.features import Missing
 from creinn.data.table import Table
-from creinn.evaluation.checks import as_numpy
+from creinn.evaluation.arrays import as_numpy
 from creinn.interval import Interval, cat
 from creinn.report.explorer import Samples, choose_samples
 from creinn.report.tables import NO_VALUE

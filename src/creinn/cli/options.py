@@ -19,11 +19,11 @@ Network = Literal[
 MODEL_FILES = ("config.json", "model.safetensors", "train.yaml")
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
 images. Labelled images are in one folder per class."""
-MARKS = """Marks of missing values, separated by commas; empty cells are always missing. auto is
+MARKS_TEXT = """Marks of missing values, separated by commas; empty cells are always missing. auto is
 the marks of the training, by default NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
 training data. creinn: an interval network, also for intervals. The others are baselines."""
-NETWORK = """Network for images; default resnet8. efficientnet-lite0 is pretrained on ImageNet and
+NETWORKS = """Network for images; default resnet8. efficientnet-lite0 is pretrained on ImageNet and
 trains only its last layer, which is best for few photographs of any size."""
 FROM = """Trained model (creinn-d, creinn, snn or deep-ensemble) to start from. creinn-d needs one
 pass over the data; creinn trains an interval for each weight."""
@@ -36,11 +36,11 @@ MAX_ERROR = """Calibrate an acceptance with at most this error rate among accept
 VOTES = """Columns with the votes for each class, or probabilities, instead of --target."""
 MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
 or sound (the intervals contain the output of every network in the weight intervals)."""
-VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the
+HELD_OUT = """Fraction of each class that is held out for the accuracy, early stopping and the
 scale of the distance; default a sixth, or 0 with --from or for few rows."""
 TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from
 it is radii for creinn and nothing for creinn-d."""
-PATIENCE = """Epochs without a lower validation loss before the training stops with the best
+PATIENCE_HELP = """Epochs without a lower validation loss before the training stops with the best
 weights; default 10 with held-out rows. 0 trains for all epochs."""
 RATE = """Initial learning rate of Adam; default 0.001, for ordinary networks on tables 0.002 to
 0.004, and with --finetune 0.0001."""
@@ -60,7 +60,7 @@ class DataOptions:
     data: Path | None = option(None, "data", DATA, positional=True)
     lower: Path | None = option(None, "data", "Table or folder of lower bounds.")
     upper: Path | None = option(None, "data", "Upper bounds, with --lower.")
-    missing: tuple[str, ...] = option(("auto",), "data", MARKS)
+    missing: tuple[str, ...] = option(("auto",), "data", MARKS_TEXT)
     decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
     size: int | None = option(None, "data", "Side of images in pixels.")
     separator: str = setting("auto", "Character between cells; auto detects , ; tab or |.")
@@ -98,7 +98,7 @@ class TrainOptions(DataOptions):
     channels: int = setting(3, "3 for color images, 1 for gray images.")
     augment: bool = setting(False, "Whether to shift and mirror images.")
     method: MethodName = option("creinn-d", "method", METHOD)
-    network: Network | None = option(None, "method", NETWORK)
+    network: Network | None = option(None, "method", NETWORKS)
     finetune: bool = option(False, "method", "Train all layers of the pretrained network.")
     hidden: tuple[int, ...] = option((64, 64), "method", "Widths of hidden layers for tables.")
     members: PositiveInt | None = option(None, "method", "Number of networks in an ensemble.")
@@ -123,7 +123,7 @@ class TrainOptions(DataOptions):
     width: int | None = setting(None, "Channels of the first stage.")
     epochs: int = option(100, "training", "Most passes over the training data.")
     batch_size: int | None = option(None, "training", BATCH)
-    validation_fraction: float | None = option(None, "training", VALIDATION)
+    validation_fraction: float | None = option(None, "training", HELD_OUT)
     class_weight: Literal["balanced", "none"] = setting(
         "none", "balanced: all classes have the same total weight."
     )
@@ -133,7 +133,7 @@ class TrainOptions(DataOptions):
     milestones: tuple[int, ...] = setting(
         (), "Epochs after which the learning rate is divided by ten."
     )
-    patience: int | None = setting(None, PATIENCE)
+    patience: int | None = setting(None, PATIENCE_HELP)
     checkpoints: Path | None = setting(None, "Directory of checkpoints to resume from.")
     progress: bool = setting(True, "Whether to show the progress.")
     out: Path = option(help="Directory of the model and train.yaml, its options (required).")

@@ -19,7 +19,7 @@ import yaml
 from jsonargparse import ActionYesNo, ArgumentError, ArgumentParser
 
 Options = TypeVar("Options")
-GROUPS = ("data", "method", "training", "output")
+HELP_GROUPS = ("data", "method", "training", "output")
 
 
 class UsageError(Exception):
@@ -115,7 +115,7 @@ def _parser(kind: type, program: str) -> ArgumentParser:
     )
     text = "YAML file with any options by name."
     parser.add_argument("--config", metavar="FILE", action="config", help=text)
-    groups = {title: parser.add_argument_group(title) for title in GROUPS}
+    groups = {title: parser.add_argument_group(title) for title in HELP_GROUPS}
     settings = []
     for entry in fields(kind):
         kinds, text = entry.metadata, _help(entry)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from creinn.cli.options import TrainOptions
 
 NETWORK = "efficientnet-lite0"
-METHODS = ("creinn-d", "snn", "deep-ensemble")
+METHODS_FOR_FEATURES = ("creinn-d", "snn", "deep-ensemble")
 FEATURES = "features.safetensors"  # in the directory of the model
 ENOUGH_IMAGES = 5000
 FINETUNE_RATE = 1e-4
@@ -34,8 +34,10 @@ def check_pretrained(options: "TrainOptions") -> dict[str, Any] | None:
         if options.finetune:
             raise ValueError(f"--finetune requires --network {NETWORK}.")
         return None
-    if options.method not in METHODS:
-        raise ValueError(f"{NETWORK} supports --method {', '.join(METHODS)}, not {options.method}.")
+    if options.method not in METHODS_FOR_FEATURES:
+        raise ValueError(
+            f"{NETWORK} supports --method {', '.join(METHODS_FOR_FEATURES)}, not {options.method}."
+        )
     if options.data is None or not is_tree(options.data):
         raise ValueError(f"{NETWORK} requires a folder of images, got {options.source}.")
     if options.stem != "cifar" or options.width is not None or options.channels != 3:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OPTIONS = "train.yaml"
 """File of the training options in the directory of a model."""
-Classes = Sequence[str] | None
+ClassNames = Sequence[str] | None
 IMAGES, TABLE_ROWS = 256, 4096  # default batch sizes
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part
 
@@ -117,7 +117,7 @@ def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]
 
 
 def stream_data(
-    options: "DataOptions", preprocessing: Any, classes: Classes = None
+    options: "DataOptions", preprocessing: Any, classes: ClassNames = None
 ) -> Iterator[Part]:
     """Read the data in parts, with labels if ``classes`` is given."""
     if _check_kind(options, preprocessing) == "table":
@@ -140,7 +140,7 @@ def _check_kind(options: "DataOptions", preprocessing: Any) -> str:
 
 
 def predict_parts(
-    model: Any, options: "ModelOptions", classes: Classes = None
+    model: Any, options: "ModelOptions", classes: ClassNames = None
 ) -> Iterator[tuple[Part, Any]]:
     """Yield the parts with the predictions, and print the notes."""
     check_paths(options)
@@ -200,7 +200,7 @@ def _learn_tables(options: "TrainOptions") -> Dataset:
 
 
 def _read_tables(
-    options: "DataOptions", preprocessing: Any, classes: Classes, whole: bool = False
+    options: "DataOptions", preprocessing: Any, classes: ClassNames, whole: bool = False
 ) -> Iterator[Part]:
     encoder = TableEncoder.from_json(preprocessing)
     target, missing = encoder.target, encoder.missing
@@ -266,7 +266,7 @@ def _on_demand(
     )
 
 
-def _read_images(options: "DataOptions", preprocessing: Any, classes: Classes) -> Iterator[Part]:
+def _read_images(options: "DataOptions", preprocessing: Any, classes: ClassNames) -> Iterator[Part]:
     if getattr(options, "keep", ()):
         raise ValueError(f"--keep is for columns of a table; {options.source} has images.")
     size = preprocessing["size"]
@@ -278,7 +278,7 @@ def _read_images(options: "DataOptions", preprocessing: Any, classes: Classes) -
     return image_parts(options, preprocessing, classes)
 
 
-def check_classes(options: "DataOptions", expected: Classes = None) -> Sequence[str]:
+def check_classes(options: "DataOptions", expected: ClassNames = None) -> Sequence[str]:
     """Return the expected classes, or the names of the folders."""
     first = options.paths[0]
     if first.is_file() and is_image(first.name):
@@ -297,7 +297,7 @@ def check_counts(data: Dataset) -> None:
             raise ValueError(f"{data.name}: {found}. {data.unreadable[0]}")
 
 
-def image_parts(options: "DataOptions", preprocessing: Any, classes: Classes) -> Iterator[Part]:
+def image_parts(options: "DataOptions", preprocessing: Any, classes: ClassNames) -> Iterator[Part]:
     """Yield batches of images in [0, 1]."""
     step = options.batch_size or IMAGES
     with open_tree(options.paths[0]) as tree:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from creinn import models
-from creinn.baselines.registry import build_classifier, build_ensemble
+from creinn.baselines.factory import build_classifier, build_ensemble
 from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier, members_of, takes_intervals
 from creinn.classifier.creinn import CreINN
@@ -55,7 +55,7 @@ MEMBERS = 5  # of an ensemble
 PATIENCE = 10
 MIN_VALIDATION_ROWS = 10
 POINT_WIDTH = 1e-3  # mean width of intervals that are almost points
-MOST_CLASSES = 20  # to print
+SHOWN_CLASSES = 20  # to print
 CREDAL_OPTIONS = {"distance", "combine", "mode", "loss", "from", "coverage", "max_error"}
 NEW_MODEL_OPTIONS = {
     *("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden"),
@@ -298,8 +298,8 @@ def _print_data(data: Dataset) -> None:
     shape = " x ".join(map(str, data.inputs.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
     shown = [f"{name} ({n})" for name, n in zip(data.classes, data.counts, strict=True)]
-    if len(shown) > MOST_CLASSES:
-        shown = [*shown[: MOST_CLASSES - 1], f"{len(shown) - MOST_CLASSES + 1} more"]
+    if len(shown) > SHOWN_CLASSES:
+        shown = [*shown[: SHOWN_CLASSES - 1], f"{len(shown) - SHOWN_CLASSES + 1} more"]
     print_notes(data)
     rows = f"{pluralize(len(data), 'row')} of {shape} {kind}"
     print(f"{rows}; {len(data.classes)} classes: {', '.join(shown)}")

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from creinn.numerics import check_groups, check_share
 
-MEASURES = ("total", "aleatoric", "epistemic", "entropy")
+CRITERIA = ("total", "aleatoric", "epistemic", "entropy")
 """Uncertainties, and the entropy of the predicted distribution."""
 SHARES = 50
 GRID_ROWS = 1000
@@ -56,7 +56,7 @@ class Abstention:
 
     limits: tuple[float, ...]  # minus infinity accepts no row
     groups: tuple[int, ...] | None
-    by: str  # a name of MEASURES
+    by: str  # a name of CRITERIA
     max_error: float
     confidence: float
     stale: str = ""  # error message if the model has changed

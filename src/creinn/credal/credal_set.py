@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from creinn.credal import entropy, probability
-from creinn.credal.abstention import MEASURES, Abstention
+from creinn.credal.abstention import CRITERIA, Abstention
 from creinn.credal.conformal import Conformal
 from creinn.credal.decision import RULES
 from creinn.credal.entropy import Uncertain, Uncertainty
@@ -191,9 +191,9 @@ class CredalSet(Uncertain):
         raise ValueError(f"measure must be 'entropy' or 'interval', got {measure!r}.")
 
     def ranking(self, by: str) -> Tensor:
-        """Return an uncertainty of :data:`creinn.credal.abstention.MEASURES`."""
-        if by not in MEASURES:
-            raise ValueError(f"by must be one of {', '.join(map(repr, MEASURES))}, got {by!r}.")
+        """Return an uncertainty of :data:`creinn.credal.abstention.CRITERIA`."""
+        if by not in CRITERIA:
+            raise ValueError(f"by must be one of {', '.join(map(repr, CRITERIA))}, got {by!r}.")
         if by == "entropy":
             return shannon_entropy(self.intersection)
         if by == "total" and self.num_classes > 2:  # skips the lower entropy

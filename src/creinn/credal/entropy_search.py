@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Matrix = Float[Tensor, "nodes classes"]
-Column = Float[Tensor, "nodes 1"]
+NodeColumn = Float[Tensor, "nodes 1"]
 Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
@@ -61,7 +61,7 @@ class Relaxed(NamedTuple):
     upper: Matrix
     filled: Matrix  # 1 for the upper bound, 0 for the lower bound
     fractional: Int[Tensor, "nodes 1"]
-    value: Column
+    value: NodeColumn
     slope: Matrix
     bits: Matrix  # with the fractional class at its lower bound
     bound: Vector
@@ -144,7 +144,7 @@ def _search_core(
     best.gap[row] = (found.gap - excess.clamp_min(0)).clamp_min(0)
 
 
-def _prices(solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
+def _prices(solved: Relaxed, best: Best) -> tuple[NodeColumn, Matrix]:
     """Return the gap in bits, and the slopes relative to the fractional class.
 
     By duality, moving a class by d increases the entropy by at least

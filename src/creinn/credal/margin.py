@@ -23,7 +23,7 @@ from torch import Tensor
 from creinn.credal.probability import Bounds, reachable
 from creinn.numerics import PerClass
 
-FLOOR = 0.02
+LEAST_DEVIATION = 0.02
 """Unit of ``"deviation"`` at the probabilities 0 and 1."""
 
 
@@ -36,7 +36,7 @@ def deviation_unit(probability: PerClass) -> PerClass:
         >>> deviation_unit(torch.tensor([0.0, 0.5, 1.0]))
         tensor([0.0200, 0.5200, 0.0200])
     """
-    return (probability * (1 - probability)).clamp_min(0).sqrt() + FLOOR
+    return (probability * (1 - probability)).clamp_min(0).sqrt() + LEAST_DEVIATION
 
 
 UNITS: dict[str, Callable[[Tensor], Tensor]] = {

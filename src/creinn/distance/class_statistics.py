@@ -16,7 +16,7 @@ from torch import Tensor
 from creinn.distributed import all_sum, gather, rank, world_size
 from creinn.numerics import widen
 
-Features = Float[Tensor, "rows features"]
+FeatureRows = Float[Tensor, "rows features"]
 Labels = Int[Tensor, " rows"]
 _BLOCK = 4096  # rows
 
@@ -41,7 +41,7 @@ class ClassSums:
         self._num_classes = num_classes
         self.counts = torch.empty(0)
 
-    def add(self, features: Features, labels: Labels, sign: int = 1) -> None:
+    def add(self, features: FeatureRows, labels: Labels, sign: int = 1) -> None:
         """Add rows, or remove them if ``sign`` is -1."""
         for block, label in _blocks(features, labels):
             if not len(self.counts):
@@ -99,7 +99,7 @@ class Products:
         self.products = means.new_zeros(len(origin), len(origin))
         self.fourth, self.rows = means.new_zeros(()), means.new_zeros(())
 
-    def add(self, features: Features, labels: Labels, sign: int = 1) -> None:
+    def add(self, features: FeatureRows, labels: Labels, sign: int = 1) -> None:
         """See :meth:`ClassSums.add`."""
         origin, means = self._centers
         for block, label in _blocks(features, labels):

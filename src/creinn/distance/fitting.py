@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from creinn.distance.class_statistics import ClassSums, Labels, Products, Sample
-from creinn.distance.radius import DistanceRadius, PerRow, with_directions
+from creinn.distance.radius import DistanceRadius, RowValues, with_directions
 from creinn.distributed import gather
 from creinn.interval import Interval
 from creinn.numerics import shorten_list
@@ -129,7 +129,7 @@ def _add(group: Sequence[ClassSums | Products], batch: FeatureBatch, sign: int =
         of_layer.add(x.center, batch.labels, sign)
 
 
-def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> PerRow:
+def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> RowValues:
     """Return the excess of each half of the rows, fitted to the other half."""
     if len(batch.labels) < 2:
         radius.fit_scores(batch.features)
@@ -143,7 +143,7 @@ def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> PerRow:
 
 
 def choose_scale(
-    batch: FeatureBatch, excess: PerRow, evaluate: Evaluate, largest: float = math.inf
+    batch: FeatureBatch, excess: RowValues, evaluate: Evaluate, largest: float = math.inf
 ) -> float:
     """Return the largest of :data:`SCALES` that hardly changes the predictions.
 

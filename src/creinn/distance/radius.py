@@ -35,7 +35,7 @@ from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
 
 Features: TypeAlias = Sequence[Interval | Tensor]  # ``(N, D)`` of each layer
-PerRow = Float[Tensor, " rows"]
+RowValues = Float[Tensor, " rows"]
 Terms = Float[Tensor, "rows terms"]
 
 VACUOUS = 20.0  # for radii this much above the range of the logits, the set is vacuous
@@ -79,7 +79,7 @@ def stack_terms(distances: Sequence[tuple[Tensor, Tensor]], layers: int) -> Term
     return torch.stack([*squared, *chain(*distances[layers:])], 1)
 
 
-def add_radius(logits: Interval, radius: PerRow) -> Interval:
+def add_radius(logits: Interval, radius: RowValues) -> Interval:
     """Add a radius per row to logits ``(N, K)``.
 
     The radius is limited to the range of the logits, plus :data:`VACUOUS`
@@ -138,7 +138,7 @@ class DistanceRadius(torch.nn.Module):
         self.sums[1] = torch.stack(_median_and_spread(far))
         self.sums[2] = torch.stack(_median_and_spread(self._weighted_sum(near, far)))
 
-    def excess(self, features: Features) -> PerRow:
+    def excess(self, features: Features) -> RowValues:
         """Return the radius divided by the scale; it is finite on overflow."""
         median, spread = self.sums[2]
         weighted = self._weighted_sum(*self._near_and_far(self._terms(features)))

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from creinn.evaluation.checks import as_labels, as_mask, require
+from creinn.evaluation.arrays import as_labels, as_mask, require
 
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Coverages of a plot by default."""
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from creinn.evaluation.checks import Classes, Numbers, as_distributions, as_labels
+from creinn.evaluation.arrays import Classes, Numbers, as_distributions, as_labels
 
 _BINS = 15  # as in Guo et al. (2017)
 

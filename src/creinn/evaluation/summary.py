@@ -10,7 +10,7 @@ import numpy as np
 
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.margin import UNITS
-from creinn.evaluation.checks import Numbers, as_numpy
+from creinn.evaluation.arrays import Numbers, as_numpy
 from creinn.evaluation.label_sets import SetCoverage, SetDecisions, set_coverage, set_decisions
 from creinn.evaluation.scores import brier, expected_calibration_error, log_loss
 from creinn.evaluation.uncertainty import (

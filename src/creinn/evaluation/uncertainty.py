@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, require
+from creinn.evaluation.arrays import Numbers, as_mask, as_numbers, as_numpy, require
 
 
 class AccuracyRejection(NamedTuple):

@@ -246,7 +246,7 @@ class RigorousMember:
         temperature = self.model.temperature
         return outputs, exact.outward(logits / temperature.value) if temperature.is_on else logits
 
-    def __call__(self, x: Interval) -> tuple[exact.Bounds, Tensor | None]:
+    def __call__(self, x: Interval) -> tuple[exact.LowerUpper, Tensor | None]:
         """Return bounds of the probabilities, and the label with a distance."""
         (outputs, logits), radius = self.logits(x), self.model.distance_radius
         bounds = exact.probability_bounds(logits)

@@ -1,4 +1,4 @@
-r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
+r"""LowerUpper that are valid in floating point; see :func:`creinn.compile`.
 
 A CreINN in mode ``"sound"`` is evaluated in float64, and the result of
 each layer is widened by a bound of the rounding error. The credal sets
@@ -78,7 +78,7 @@ _PRODUCT = (inn.GELU, inn.SiLU, inn.Mish, inn.Hardswish)  # functions of the for
 _MONOTONE = (inn.LeakyReLU, inn.ELU, inn.SELU, inn.Softplus, inn.Sigmoid, inn.Tanh)
 _ROUNDED, _SUMS = {"add", "sub", "mul", "truediv"}, {"mean", "sum"}
 
-Bounds = tuple[Tensor, Tensor]
+LowerUpper = tuple[Tensor, Tensor]
 
 
 # Rounding.
@@ -90,7 +90,7 @@ def growth(terms: int) -> float:
     return share / (1 - 2 * share)
 
 
-def widen_by_error(lower: Tensor, upper: Tensor, magnitude: Tensor, terms: int = 1) -> Bounds:
+def widen_by_error(lower: Tensor, upper: Tensor, magnitude: Tensor, terms: int = 1) -> LowerUpper:
     """Widen the bounds by the error of a sum with this total magnitude."""
     error = growth(terms) * magnitude + 8 * FLOOR
     return lower - error, upper + error
@@ -137,7 +137,7 @@ def exact_box(x: Interval | Tensor) -> Interval:
 class _Affine:
     def __init__(self, layer: Any) -> None:
         self.layer, self.groups = layer, getattr(layer, "groups", 1)
-        self.blocks: dict[int, Bounds] = {}
+        self.blocks: dict[int, LowerUpper] = {}
 
     def __call__(self, x: Interval) -> Interval:
         layer = self.layer
@@ -157,7 +157,7 @@ class _Affine:
         bounds = on_blocks(lambda t: operation(t, weight, bias), parts, self.groups)
         return Interval._of_bounds(bounds)
 
-    def _block(self, signs: int) -> Bounds:
+    def _block(self, signs: int) -> LowerUpper:
         w, radius = self.layer.weight, valid_radius(self.layer.weight_radius)
         v, b, d = rigorous_weights(w, radius, self.layer._biases(), signs)
         low, high, low_, high_ = by_sign(w - v, w + v)
@@ -309,7 +309,7 @@ def _directions(features: Interval) -> Interval:
     return outward(Interval._of_parts(low, high)).map_monotone(lambda t: t.clamp(-1, 1))
 
 
-def _distances(distance: Distance, features: Interval) -> Bounds:
+def _distances(distance: Distance, features: Interval) -> LowerUpper:
     """Return bounds of the squared and of the relative distance.
 
     The bound for any class is a bound for the nearest class.
@@ -330,7 +330,7 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
     return squared.upper, _sum(Interval._of_point(torch.maximum(*relative))).upper
 
 
-def _center_radius(x: Interval) -> Bounds:
+def _center_radius(x: Interval) -> LowerUpper:
     center = (x.lower + x.upper) / 2
     return center, above(torch.maximum(x.upper - center, center - x.lower))
 
@@ -358,7 +358,7 @@ def _norm(x: Interval) -> Interval:
 # Probabilities.
 
 
-def probability_bounds(logits: Interval) -> Bounds:
+def probability_bounds(logits: Interval) -> LowerUpper:
     r"""Return bounds of the softmax of all logits ``(N, K)``.
 
     One logit belongs to class 1 of two classes. The arguments of the

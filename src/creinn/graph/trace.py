@@ -25,7 +25,7 @@ from creinn import nn as inn
 from creinn.graph import checks
 from creinn.graph.checks import GraphError, Kind, check_call
 from creinn.nn import functional as functions
-from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
+from creinn.nn.functional import FUNCTIONS, INPLACE, REBOUND, TARGETS, TENSOR_METHODS
 from creinn.nn.registry import INTERVAL_FAMILIES, family_of, known_families
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}
@@ -230,9 +230,9 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
             raise ValueError(f"unknown attribute '.{args[1]}': expected {known}")
         return _ATTRIBUTES[args[1]]
     if op == "call_method":
-        if target not in METHODS:
+        if target not in TENSOR_METHODS:
             raise ValueError(f"unknown method '.{target}()': {checks.why_unknown(target)}")
-        return METHODS[target]
+        return TENSOR_METHODS[target]
     if target not in TARGETS:
         name = getattr(target, "__name__", repr(target))
         full_name = f"{getattr(target, '__module__', '?')}.{name}"

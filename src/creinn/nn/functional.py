@@ -2,7 +2,7 @@
 
 The output has the type of the input, and is the range for intervals.
 ``torch.relu(x)`` and ``x.relu()`` call these functions; see
-:data:`TARGETS` and :data:`METHODS`.
+:data:`TARGETS` and :data:`TENSOR_METHODS`.
 """
 
 import functools
@@ -161,7 +161,7 @@ TARGETS: dict[Callable[..., Any], str] = {
 
 _SAME = """relu sigmoid tanh flatten reshape unsqueeze squeeze permute transpose contiguous size
 add sub mul neg mean sum"""
-METHODS: dict[str, str] = {
+TENSOR_METHODS: dict[str, str] = {
     **{name: name for name in _SAME.split()},
     **{"view": "reshape", "dim": "ndim", "div": "truediv"},
     **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
@@ -171,7 +171,10 @@ METHODS: dict[str, str] = {
 REBOUND: frozenset[Any] = frozenset(_AUGMENTED)
 """Operators such as ``+=``, which do not change an interval."""
 
-INPLACE: frozenset[Any] = REBOUND | {torch.relu_, *(name for name in METHODS if name[-1] == "_")}
+INPLACE: frozenset[Any] = REBOUND | {
+    torch.relu_,
+    *(name for name in TENSOR_METHODS if name[-1] == "_"),
+}
 """Functions and methods that change their first argument."""
 
 
@@ -192,7 +195,7 @@ def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
 for _target, _name in TARGETS.items():
     if OPERANDS[_name]:
         interval.ON_INTERVALS[_target] = _on_intervals(_target, _name)
-for _method_name, _name in METHODS.items():
+for _method_name, _name in TENSOR_METHODS.items():
     _function = _on_intervals(_method_name, _name)
     interval.ON_INTERVALS[getattr(Tensor, _method_name)] = _function
     if not hasattr(Interval, _method_name):

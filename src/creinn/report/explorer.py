@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import summary
-from creinn.evaluation.checks import as_numbers, as_numpy
+from creinn.evaluation.arrays import as_numbers, as_numpy
 from creinn.report.page import data_uri
 from creinn.report.theme import render, require
 

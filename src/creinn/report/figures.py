@@ -12,14 +12,14 @@ import torch
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.plot import outline
 from creinn.evaluation import AccuracyRejection, Reliability
-from creinn.evaluation.checks import Numbers, as_numbers, as_numpy
+from creinn.evaluation.arrays import Numbers, as_numbers, as_numpy
 from creinn.report.page import Side
 from creinn.report.theme import FAINT, PALETTE, color, plotly, render, require, translucent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-MOST_POINTS = 500  # of a curve
+CURVE_POINTS = 500  # of a curve
 MOST_NUMBERS = 12  # classes of a confusion matrix with counts
 
 
@@ -51,7 +51,7 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
         drawing = figure(measure, xaxis=x_axis, yaxis=y_axis)
         for number, (model, by_measure) in enumerate(curves.items()):
             if measure in by_measure:
-                x, y = thin(by_measure[measure], MOST_POINTS)
+                x, y = thin(by_measure[measure], CURVE_POINTS)
                 _line(drawing, model, x, y, color(number), hover)
         drawings.append(drawing)
     return Side(drawings)

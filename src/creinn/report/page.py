@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from creinn.evaluation.checks import as_numpy
+from creinn.evaluation.arrays import as_numpy
 from creinn.files import write_bytes
 from creinn.report.theme import plotly, render, require
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from creinn.credal.plot import axes_or_new
 from creinn.evaluation import ood_detection, reliability, summary
-from creinn.evaluation.checks import as_numpy
+from creinn.evaluation.arrays import as_numpy
 from creinn.report.theme import FAINT, PALETTE
 
 if TYPE_CHECKING:

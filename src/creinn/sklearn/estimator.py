@@ -376,7 +376,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _build(self, frequencies: Array, kind: str) -> CreINN:
         """Build a network that predicts the class frequencies."""
         from creinn import models
-        from creinn.baselines.registry import build_classifier
+        from creinn.baselines.factory import build_classifier
         from creinn.classifier.methods import METHODS
 
         logits = 1 if len(frequencies) == 2 else len(frequencies)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from creinn.training.step import TrainStep
 
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 _KIND = "training checkpoint"
 
 Data = tuple[Rows, Rows | None, Augment | None]
@@ -54,7 +54,7 @@ class Checkpoint:
         tensors = {f"model/{name}": value for name, value in self.weights.items()}
         tensors |= {f"optimizer/{name}": value for name, value in self.optimizer.items()}
         header = {name: getattr(self, name) for name in ("rows", "scaler", "fingerprint")}
-        write_tensors(path, tensors, {"what": _KIND, "format": FORMAT, **header})
+        write_tensors(path, tensors, {"what": _KIND, "format": CHECKPOINT_FORMAT, **header})
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -66,8 +66,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     tensors, header = read_tensors(path)
     if header.get("what") != _KIND:
         raise ValueError(f"{path} holds a {header.get('what')}, not a {_KIND}.")
-    if (found := header["format"]) != FORMAT:
-        raise ValueError(f"{path} has format {found}, but creinn needs format {FORMAT}.")
+    if (found := header["format"]) != CHECKPOINT_FORMAT:
+        raise ValueError(f"{path} has format {found}, but creinn needs format {CHECKPOINT_FORMAT}.")
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
     for key, value in tensors.items():
         part, name = key.split("/", 1)

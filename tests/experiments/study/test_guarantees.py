@@ -55,7 +55,7 @@ def test_record_has_all_parts(work, monkeypatch):
         for numbers in runs.values():  # the networks fit the training rows too closely
             assert numbers["temperature"] > 1
             assert numbers["log_loss_scaled"] < numbers["log_loss"]
-    assert set(found["abstention"]["X-ray"]["0.05"]) == set(guarantees.MEASURES)
+    assert set(found["abstention"]["X-ray"]["0.05"]) == set(guarantees.CRITERIA)
     assert found["abstention"]["X-ray"]["0.05"]["total"]["accepted"] > 0  # few calibration rows
 
 
