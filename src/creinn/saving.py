@@ -178,8 +178,7 @@ def _describe(model: Any) -> dict[str, Any]:
         if "graph" in network:
             _check_named_layers(model)
     except (TypeError, ValueError) as error:
-        found = f"The architecture of the model is not saved, because {error}"
-        warnings.warn(f"{found} Load it by creinn.load(path, network=...).", stacklevel=4)
+        warnings.warn(f"The architecture of the model is not saved, because {error}", stacklevel=4)
         return description | {"network": None, "reason": str(error)}
     return description | {"network": network}
 
@@ -189,7 +188,8 @@ def _check_named_layers(model: Any) -> None:
     paths = [path.removesuffix(TOKENS) for path in options.get("feature_layers") or ()]
     for path in (*paths, options.get("logits_layer")):
         if path not in (None, HEAD) and family_of(model.network.get_submodule(path)) is None:
-            raise ValueError(f"the distance uses {path!r}, which is not a known layer.")
+            advice = "Load the model with creinn.load(path, network=...)."
+            raise ValueError(f"the distance uses {path!r}, which is no known layer. {advice}")
 
 
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:

@@ -8,7 +8,7 @@ import torch
 from creinn import models
 from creinn.baselines.factory import build_classifier, build_ensemble
 from creinn.classifier.base import Prediction
-from creinn.classifier.methods import METHODS
+from creinn.classifier.methods import METHODS, base_method
 from creinn.training import TrainConfig
 from creinn.training.loop import fit_members
 
@@ -57,3 +57,8 @@ def test_predictions_follow_protocol(name):
         torch.testing.assert_close(
             getattr(parts, measure), getattr(prediction, measure), check_dtype=False
         )
+
+
+def test_average_is_not_a_suffix():
+    with pytest.raises(ValueError, match="creinn-average"):
+        base_method("creinn-average")

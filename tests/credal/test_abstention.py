@@ -198,3 +198,8 @@ def test_the_test_of_violations_can_fail():
         return torch.where(rate <= max_error, values, 0.0).amax(1)
 
     assert violations(largest_observed, "increasing", None, 400) > largest_allowed()
+
+
+def test_no_rows_raise():
+    with pytest.raises(ValueError, match="rows"):
+        fit_abstention(torch.zeros(0), torch.zeros(0, dtype=torch.bool), max_error=0.1)

@@ -234,3 +234,10 @@ def test_unequal_numbers_of_rows_raise(tmp_path, rows):
         list(read_chunks(paths, Reading(), rows=2))
     pairs = list(read_chunks([paths[0]] * 2, Reading(), rows=2))
     assert [len(table) for pair in pairs for table in pair] == [2] * rows[0]
+
+
+def test_damaged_gzip_file_raises(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(ValueError, match="damaged"):
+        list(read_chunks([path], Reading(), None))

@@ -116,7 +116,8 @@ def base_method(method: str) -> str:
     if method in METHODS:
         return method
     how = combination(method)
-    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix(f"-{how}")
+    base = _DEEP.get(method) or method.removesuffix("-ensemble")
+    base = base if how == "average" else base.removesuffix(f"-{how}")
     found = METHODS.get(base)
     if (
         found is None

@@ -98,6 +98,8 @@ def fit_abstention(
         >>> round(fit_abstention(u, u > 0.75, max_error=0.05).limits[0], 3)
         0.752
     """
+    if len(uncertainty) == 0:
+        raise ValueError("There are no calibration rows; at least one is needed.")
     max_error = check_share("max_error", max_error)
     confidence = check_share("confidence", confidence)
     tolerance = 128 * torch.finfo(uncertainty.dtype).eps
