@@ -19,8 +19,8 @@ Network = Literal[
 MODEL_FILES = ("config.json", "model.safetensors", "train.yaml")
 DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
 images. Labelled images are in one folder per class."""
-MARKS_TEXT = """Marks of missing values, separated by commas; empty cells are always missing. auto is
-the marks of the training, by default NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -."""
+MARKS_TEXT = """Marks of missing values, separated by commas; empty cells are always missing. auto
+is the marks of the training, by default NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
 training data. creinn: an interval network, also for intervals. The others are baselines."""
 NETWORKS = """Network for images; default resnet8. efficientnet-lite0 is pretrained on ImageNet and

@@ -26,6 +26,7 @@ from creinn.numerics import list_names
 
 Names = Collection[str]
 
+_DAMAGED = EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile
 _INDEX = "__index_level_0__"  # pandas index in Parquet
 
 
@@ -146,7 +147,7 @@ def _open(path: Path, encoding: str) -> Iterator[tuple[Any, Callable[[], float]]
             binary = file if opener is None else opener(file)
             with io.TextIOWrapper(binary, encoding, newline="") as text:
                 yield text, lambda: min(1.0, file.tell() / size)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise ValueError(f"{path} is truncated or damaged: {error}.") from error
     except UnicodeError as error:
         raise ValueError(f"{path} is not text: {error}. If it is CSV, pass encoding=.") from error
