@@ -25,6 +25,7 @@ from creinn.classifier.inputs import (
     is_mapped,
     is_pair,
     most_probable,
+    run,
 )
 from creinn.classifier.network import (
     check_layers,
@@ -351,6 +352,8 @@ class CreINN(CredalClassifier):
         return x
 
     def _network_logits(self, x: Inputs) -> Inputs:
+        if self.logits_layer is None:
+            return run(self.network, x)
         return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
 
     def _logits(self, x: Inputs) -> Interval:
