@@ -116,7 +116,7 @@ def at_least_single(x: Values) -> Values:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Compute the square root; it is 0 with gradient 0 where ``x <= 0``."""
+    """Return the square root, with value and gradient 0 for ``x <= 0``."""
     positive = x > 0
     return torch.where(positive, x, 1).sqrt() * positive
 

@@ -7,28 +7,12 @@ import torch
 from creinn.classifier.compile_cache import has_hooks
 from creinn.classifier.network import features_and_logits, outputs_and_logits, recording
 from creinn.distance.feature_layers import HEAD
+from thread_cases import run_in_threads
 
 
 def network():
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-
-
-def run_in_threads(work, count=8):
-    errors = []
-
-    def guarded(number):
-        try:
-            work(number)
-        except BaseException as error:  # reported by the main thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
 
 
 def test_features_are_recorded_per_thread():

@@ -13,6 +13,7 @@ import torch
 from creinn import CreINN, Interval
 from creinn import nn as inn
 from creinn.baselines import SNN
+from thread_cases import run_in_threads
 
 THREADS, CALLS = 8, 200
 
@@ -24,26 +25,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def run_in_threads(work, count=THREADS):
-    """Start all threads at the same time. Raise the first error."""
-    errors, barrier = [], threading.Barrier(count)
-
-    def guarded(number):
-        try:
-            barrier.wait()
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 class Attention(torch.nn.Module):
@@ -225,7 +206,7 @@ def bits(model, x):
 
 SAME_BITS = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 import torch
 from test_threads import BITS_OF, bits, new
 torch.set_num_threads(1)
@@ -241,7 +222,7 @@ def new(name):
 
 
 def test_processes_and_threads_give_equal_results():
-    command = [sys.executable, "-c", SAME_BITS, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", SAME_BITS, *map(str, Path(__file__).parents[:2])]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [json.loads(process.communicate(timeout=200)[0]) for process in processes]
     assert outputs[1] == outputs[0]

@@ -261,7 +261,7 @@ def test_errors(tmp_path):
     network[1].set_mode("paper")
     with pytest.raises(ValueError, match="paper"):
         rigorous(model)
-    with pytest.raises(ValueError, match="training"):
+    with pytest.raises(ValueError, match="dropout"):
         apply_layer(inn.Dropout(), exact_box(x))
 
 

@@ -103,7 +103,7 @@ class FSVI(BNN):
         """Return ``context_points`` random inputs."""
         if self._pool is None:
             advice = "Pass context= or use model.before_training(batches, epochs)."
-            raise RuntimeError(f"FSVI has no context points. {advice}")
+            raise RuntimeError(f"There are no context points. {advice}")
         chosen = torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
         return self._pool[chosen].to(self.rho[0])
 

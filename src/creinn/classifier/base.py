@@ -232,7 +232,7 @@ class Classifier(Module):
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
                     f"Expected inputs with shape (N, ...), got a single row: {describe(x)}. "
-                    "Use x[None] for each input."
+                    "Add a batch dimension, for example x[None]."
                 ) from error
             if not isinstance(error, ValueError):
                 part._check_network(network, x)

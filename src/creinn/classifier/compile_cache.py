@@ -48,13 +48,15 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
     if current is None:
         invalidate(model)
         return None
-    with LOCK:
-        entry = _ENTRIES.get(model)
-        if entry is None or not entry.is_valid(current):
-            with torch.inference_mode(False), torch.no_grad():
-                compiled = build(model, x)
-            entry = _CacheEntry(current, list(map(weakref.ref, _tensors(model))), compiled)
-            _ENTRIES[model] = entry
+    entry = _ENTRIES.get(model)
+    if entry is None or not entry.is_valid(current):
+        with LOCK:  # other threads wait for the compiled form
+            entry = _ENTRIES.get(model)
+            if entry is None or not entry.is_valid(current):
+                with torch.inference_mode(False), torch.no_grad():
+                    compiled = build(model, x)
+                entry = _CacheEntry(current, list(map(weakref.ref, _tensors(model))), compiled)
+                _ENTRIES[model] = entry
     return entry.compiled
 
 

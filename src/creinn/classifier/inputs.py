@@ -34,7 +34,7 @@ def run(network: torch.nn.Module, x: Any) -> Any:
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
     """Return a mapping as arguments of ``forward``, or ``None`` if impossible.
 
-    The key ``labels`` is removed, because a model may compute a loss.
+    The key ``labels`` is removed, so that the model computes no loss.
     """
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None

@@ -291,7 +291,7 @@ def _uncertainty_rows(record: Record) -> list[Record]:
 
 
 def _ood_rows(record: Record) -> list[Record]:
-    """Return rows of the sets and of the means."""
+    """Return a row for each data set and each mean of a group."""
     sets, means = record["ood"]["sets"], record["ood"]["means"]
     found = [("", one["data"], one) for one in sets if not one["group"]]
     for group, mean in means.items():

@@ -44,8 +44,8 @@ class NoThresholdError(ValueError):
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
-            f"{rows} calibration rows guarantee {smallest:g}, not max_error={max_error:g}. "
-            "Use a larger max_error, a lower confidence, or more rows."
+            f"max_error={max_error:g} cannot be guaranteed with {rows} calibration rows, only "
+            f"{smallest:g} or more. Use a larger max_error, a lower confidence, or more rows."
         )
         self.smallest = smallest
 

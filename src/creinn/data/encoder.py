@@ -173,7 +173,7 @@ def labelled_rows(
     cells = f"first in {first.row(missing.argmax())}: {list_counts(first.count_missing(target))}"
     found = f"{first.column(target)}: {counts} rows have no class, {cells}"
     if missing.all():
-        raise ValueError(f"{found}. Pass another column as target=.")
+        raise ValueError(f"{found}. Choose another column with target=.")
     if not drop_unlabelled:
         raise ValueError(
             f"{found}. Pass drop_unlabelled=True to drop them, or missing= if it is a class."

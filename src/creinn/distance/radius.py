@@ -40,9 +40,9 @@ Terms = Float[Tensor, "rows terms"]
 
 VACUOUS = 20.0  # for radii this much above the range of the logits, the set is vacuous
 NUM_NEAR_LAYERS = 2
-FAR_WEIGHT = 0.7  # larger weights favor other kinds of data over unknown classes
+FAR_WEIGHT = 0.7  # larger: better for other kinds of data, worse for unknown classes
 POWER = 4
-MAX_SCORE = 1e6  # the radius is maximal above
+MAX_SCORE = 1e6  # at a larger score, the radius has its maximum
 _UPPER_QUANTILE = 0.84  # one normal standard deviation
 _MIN_SPREAD = 1e-3  # relative to the median
 

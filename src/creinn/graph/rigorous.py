@@ -202,7 +202,7 @@ def apply_layer(layer: Any, x: Interval) -> Interval:
         return _batch_norm(layer, x)
     if isinstance(layer, _DROPOUT):
         if layer.training and layer.p > 0:
-            raise ValueError("Rigorous bounds need dropout with training=False.")
+            raise ValueError("Rigorous bounds require dropout in eval mode.")
         return x
     if isinstance(layer, _AVERAGE):
         size = getattr(layer, "kernel_size", x.shape[-2:])

@@ -64,7 +64,7 @@ is_vectorized = best_level > 0
 
 Pair = tuple[int, int]
 
-_STEP = 32  # inputs whose signs fill a word
+_STEP = 32  # number of signs in a word of 32 bits
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def _figures(part: Part) -> list["Figure"]:
     if isinstance(part, Side):
         return [figure for one in part.parts for figure in _figures(one)]
     if not isinstance(part, str) and not hasattr(part, "to_plotly_json"):
-        raise TypeError(f"Expected text, a figure or Side, got {type(part)}.")
+        raise TypeError(f"Expected a text, a figure or a Side, got {type(part)}.")
     return [] if isinstance(part, str) else [part]
 
 
