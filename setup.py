@@ -13,8 +13,8 @@ setup(
     ext_modules=[
         Extension(
             "creinn.native._product",
-            [f"{FOLDER}/product.cpp"],
-            depends=[f"{FOLDER}/tile.inc"],
+            [f"{FOLDER}/product.cpp", f"{FOLDER}/prediction.cpp"],
+            depends=[f"{FOLDER}/tile.inc", f"{FOLDER}/project.inc"],
             extra_compile_args=[
                 "-std=c++17",
                 "-O3",

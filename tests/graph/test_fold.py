@@ -20,7 +20,7 @@ from creinn.graph.folded import (
     finish,
     sum_moments,
 )
-from creinn.interval import Interval
+from creinn.interval import Interval, as_interval
 from creinn.nn import functional as functions
 from creinn.nn import registry as layers
 from creinn.nn import relative
@@ -229,6 +229,21 @@ def test_norms_of_ordinary_networks():
     assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in folded.modules())
     x = torch.randn(3, 3, 32, 32).double()
     torch.testing.assert_close(folded(x), network(x))
+
+
+@pytest.mark.parametrize("activation", [torch.nn.ReLU(), inn.ReLU(), torch.nn.GELU()], ids=repr)
+@torch.no_grad()
+def test_norms_of_ordinary_linear_layers(activation):
+    torch.manual_seed(0)
+    first = torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), activation
+    network = randomise(torch.nn.Sequential(*first, torch.nn.Identity()))
+    folded = fold(network)
+    assert not any(isinstance(layer, torch.nn.BatchNorm1d) for layer in folded.children())
+    for shape in ((5, 4), (5, 3, 4)):  # the norm is over the second dimension
+        x = torch.randn(shape).double()
+        got, expected = folded(x), network(x)
+        assert type(got) is type(expected)
+        torch.testing.assert_close(as_interval(got).lower, as_interval(expected).lower)
 
 
 @pytest.mark.parametrize("layers", ["interval", "ordinary"])

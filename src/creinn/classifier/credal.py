@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import creinn
+from creinn import native
 from creinn.classifier import compile_cache
 from creinn.classifier.base import (
     Classifier,
@@ -32,13 +33,14 @@ from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
 from creinn.distance.fitting import FeatureBatch, Quality
-from creinn.distance.radius import DistanceRadius, add_radius
+from creinn.distance.radius import VACUOUS, DistanceRadius, add_radius
 from creinn.evaluation.uncertainty import auarc
 from creinn.interval import Interval
 from creinn.nn.batchnorm import Mode as Mode
 from creinn.numerics import at_least_single
 
 Combine = Literal["average", "envelope"]
+_MAX_NATIVE_SIZE = 4096  # numbers; for more logits, operations of torch are faster
 
 
 def credal_set(
@@ -74,6 +76,23 @@ def credal_set(
         finite = (upper - lower < math.inf).all(1, keepdim=True)
         bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
     return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
+
+
+def fast_credal_set(
+    logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False
+) -> CredalSet:
+    """Compute :func:`credal_set` with the C++ library if there are few logits."""
+    lower, upper = logits.lower, logits.upper
+    tensors = [lower, upper] if radius is None else [lower, upper, radius]
+    is_small = lower.shape[1] > 1 and lower.numel() <= _MAX_NATIVE_SIZE
+    if training or not (is_small and native.is_supported(*tensors)):
+        return credal_set(logits, mode, radius, training)
+    lower, upper, *radii = (tensor.contiguous() for tensor in tensors)
+    label = lower.argmax(1) if logits.is_point else None
+    if radii and label is None:
+        label = CredalSet._wrap(*native.credal_set(lower, upper, None, mode, VACUOUS)).label
+    bounds = native.credal_set(lower, upper, radii[0] if radii else None, mode, VACUOUS)
+    return CredalSet._wrap(*bounds, label)
 
 
 def prediction_quality(batch: FeatureBatch, radius: Tensor, mode: Mode) -> Quality:

@@ -95,6 +95,8 @@ class CreINN(CredalClassifier):
         [0.0, 1.0]
     """
 
+    _credal_set = staticmethod(credal_set)
+
     def __init__(
         self,
         network: Module,
@@ -214,11 +216,11 @@ class CreINN(CredalClassifier):
                 warnings.warn(
                     "The distance is not used in training mode. Call eval().", stacklevel=4
                 )
-            return credal_set(self._logits(x), self.mode, training=self.training)
+            return self._credal_set(self._logits(x), self.mode, training=self.training)
         if not torch.compiler.is_compiling():
             self.check_distance()
         features, logits = self._features_and_logits(x)
-        return credal_set(logits, self.mode, radius(features))
+        return self._credal_set(logits, self.mode, radius(features))
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the cross-entropy of the prediction."""

@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from creinn import native
 from creinn.distance.class_statistics import ClassSums, Products
 from creinn.distance.mahalanobis import Distance
 from creinn.interval import Interval, as_interval
@@ -45,6 +46,7 @@ POWER = 4
 MAX_SCORE = 1e6  # at a larger score, the radius has its maximum
 _UPPER_QUANTILE = 0.84  # one normal standard deviation
 _MIN_SPREAD = 1e-3  # relative to the median
+_MAX_NATIVE_SIZE = 2**22  # products; for more, matrix products of torch are faster
 
 
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
@@ -179,12 +181,58 @@ class DistanceRadius(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+class NativeRadius(torch.nn.Module):
+    """A fitted radius that uses the C++ library for a few rows of points."""
+
+    values: Tensor
+    has_data = True
+
+    def __init__(self, radius: DistanceRadius) -> None:
+        super().__init__()
+        self.general, distances = radius, list(radius.distances)
+        layers = max(1, len(distances) - NUM_NEAR_LAYERS)
+        self._sizes = [layers, len(distances), radius.num_classes]
+        for distance in distances:
+            self._sizes += *distance.directions.shape, distance.axes.shape[1]
+        options = (radius.scale, FAR_WEIGHT, POWER, MAX_SCORE)
+        parts = [*map(_packed, distances), radius.medians, radius.spreads, radius.sums.flatten()]
+        self.register_buffer("values", torch.cat((*parts, torch.tensor(options).to(radius.scale))))
+
+    def forward(self, features: Features) -> Tensor:
+        """Return radii ``(N,)``."""
+        points = [x._any for x in map(as_interval, features) if x.is_point]
+        is_small = points and len(points[0]) * len(self.values) <= _MAX_NATIVE_SIZE
+        fits = is_small and len(points) == len(features)
+        if not (fits and native.is_supported(self.values, *points)):
+            return self.general(features)
+        return native.radius(self._sizes, self.values, [x.contiguous() for x in points])
+
+
 def check_distance(distance: Any) -> None:
     """Raise an error if ``distance`` is not a boolean, ``None`` or a scale."""
     if not isinstance(distance, int | float | None):
         raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
     if distance is not None and not 0 <= distance < math.inf:
         raise ValueError(f"distance must be a finite number >= 0, got {distance}.")
+
+
+def _packed(distance: Distance) -> Tensor:
+    """Return the arrays of a distance in the order of ``prediction.cpp``."""
+    (size, rank), rest = distance.directions.shape, distance.rest
+    deviations = torch.cat((distance.deviations, rest.expand(size if rank < size else 0)))
+    rows = [
+        *(_padded(x, size) for x in (distance.origin, distance.directions.mT)),
+        _padded(deviations, rank, 1.0),
+        *(_padded(x, rank) for x in (distance.means, distance.axes.mT)),
+        *(distance.shares, distance.coordinates),
+    ]
+    return torch.cat([x.flatten() for x in rows])
+
+
+def _padded(rows: Tensor, rank: int, value: float = 0.0) -> Tensor:
+    """Pad the first ``rank`` columns and the others to multiples of 16."""
+    parts = rows.tensor_split([rank], -1)
+    return torch.cat([F.pad(x, (0, -x.shape[-1] % 16), value=value) for x in parts], -1)
 
 
 def _norm(x: Tensor) -> Tensor:

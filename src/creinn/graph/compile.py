@@ -13,13 +13,14 @@ from torch.nn import Module, Sequential
 
 from creinn.classifier.base import Inputs
 from creinn.classifier.compile_cache import LOCK
-from creinn.classifier.credal import CredalClassifier, Ensemble
+from creinn.classifier.credal import CredalClassifier, Ensemble, fast_credal_set
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import as_logits
 from creinn.classifier.network import find_logits_layer
 from creinn.credal.credal_set import CredalSet
 from creinn.distance.feature_layers import HEAD, TOKENS
+from creinn.distance.radius import NativeRadius
 from creinn.graph import rigorous as exact
 from creinn.graph.checks import GraphError
 from creinn.graph.fold import find_node, fold
@@ -167,11 +168,19 @@ def _folded_copy(model: Model, native: bool, must_fold: bool) -> Model:
             if must_fold or (member.is_interval and member.logits_layer is None):
                 raise
             continue
+        finally:
+            if native and member.distance_radius is not None:
+                radius = copy.deepcopy(member.distance_radius)
+                replacements[id(member.distance_radius)] = NativeRadius(radius)
         if member.is_interval:
             replacements[id(member.norm)] = torch.nn.Identity()
         if not member.temperature.is_on:
             replacements[id(member.temperature)] = torch.nn.Identity()
-    return copy.deepcopy(model, replacements)
+    duplicate = copy.deepcopy(model, replacements)
+    if native:
+        for member in _members(duplicate):
+            member._credal_set = fast_credal_set
+    return duplicate
 
 
 def _folded(member: CreINN, native: bool) -> Module:

@@ -2,7 +2,7 @@
 
 An affine interval layer, its batch norm and its ReLU become one layer of
 :mod:`creinn.graph.folded`, which can include a sum and its ReLU. A batch
-norm after an ordinary convolution is multiplied into its weights.
+norm after an ordinary layer is multiplied into its weights.
 """
 
 import copy
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.nn import Module
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from creinn import nn as inn
 from creinn.graph.checks import GraphError
@@ -34,6 +34,7 @@ from creinn.nn.relative import RelativeParameters
 _FAMILIES = (torch.nn, inn)
 _IDLE_NAMES = ("Identity", "Dropout", "Dropout1d", "Dropout2d")
 _IDLE = tuple(getattr(family, name) for family in _FAMILIES for name in _IDLE_NAMES)
+_AFFINE = (torch.nn.Linear, torch.nn.modules.conv._ConvNd)
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
@@ -78,7 +79,7 @@ def fold(
         layer: Any = traced.layer(node)
         if isinstance(layer, IntervalParameters):
             _replace(node, traced, _fold_interval(node, layer, traced, native))
-        elif isinstance(layer, torch.nn.modules.conv._ConvNd) and family_of(layer) == "ordinary":
+        elif isinstance(layer, _AFFINE) and family_of(layer) == "ordinary":
             _replace(node, traced, _fold_ordinary(node, layer, traced))
         elif type(layer) in (torch.nn.Flatten, inn.Flatten):
             node.op, node.target = "call_method", "flatten"
@@ -107,12 +108,18 @@ def find_node(at: str | Module, network: Module, traced: Traced) -> fx.Node:
 
 
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
-    fused = copy.deepcopy(layer).eval()
-    user, norm = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
-    if norm is not None and norm.running_var is not None:
-        fused = fuse_conv_bn_eval(fused, copy.deepcopy(norm).eval())
+    fused, general, is_linear = copy.deepcopy(layer).eval(), None, layer.weight.ndim == 2
+    user, norm = _only_user(node, traced, _NORMS[max(0, layer.weight.ndim - 3)])
+    if norm is not None and norm.running_var is not None and norm.num_features == len(layer.weight):
+        norm = copy.deepcopy(norm).eval()
+        general = torch.nn.Sequential(fused, norm) if is_linear else None
+        fused = (fuse_linear_bn_eval if is_linear else fuse_conv_bn_eval)(fused, norm)
         _absorb(node, user)
-    return Product(fused, fused.weight, fused.bias)
+    relu, found = _only_user(node, traced, torch.nn.ReLU)
+    if isinstance(found, inn.ReLU):
+        relu = None
+    _absorb(node, relu)
+    return Product(fused, fused.weight, fused.bias, relu is not None, general)
 
 
 def _fold_interval(
@@ -168,7 +175,7 @@ def _only_user(node: fx.Node, traced: Traced, kind: type[Module]) -> tuple[fx.No
     if len(node.users) == 1:
         user = next(iter(node.users))
         layer = traced.layer(user)
-        is_relu = kind is inn.ReLU and user.target is functions.relu
+        is_relu = issubclass(kind, torch.nn.ReLU) and user.target is functions.relu
         if is_relu or isinstance(layer, kind):
             return user, layer
     return None, None

@@ -131,7 +131,7 @@ class NativeFull(FoldedFull):
     @staticmethod
     def supports(layer: Any) -> bool:
         """Return whether the library can compute a layer."""
-        if window_of(layer) is None or not _is_supported(layer.weight):
+        if window_of(layer) is None or not native.is_supported(layer.weight):
             return False
         return bool(valid_radius(layer.weight_radius).sum() >= NARROW * layer.weight.abs().sum())
 
@@ -160,12 +160,12 @@ class NativeFull(FoldedFull):
         if x.is_point or not x.nonnegative or x.ndim != self._ndim or x._any.numel() == 0:
             return False
         pixels = math.prod(self._shape(x)[2:])
-        return pixels > 1 and _is_supported(x._any) and _is_supported(self.norm)
+        return pixels > 1 and native.is_supported(x._any, self.norm)
 
     def _can_add(self, residual: Any, x: Interval) -> bool:
         if not isinstance(residual, Interval) or residual.is_point:
             return False
-        return _is_supported(residual._any) and residual.shape == self._shape(x)
+        return native.is_supported(residual._any) and residual.shape == self._shape(x)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
         height, width = (1, *x.shape[2:])[-2:]
@@ -212,16 +212,25 @@ class NativeFull(FoldedFull):
 
 
 class Product(Module):
-    """A linear layer or convolution.
+    """A linear layer or convolution with an optional ReLU.
 
     If the first images give one pixel, images of this size need only a
-    matrix product.
+    matrix product. A linear layer can include a batch norm of matrices;
+    ``general`` is for other inputs.
     """
 
     cropped: Tensor
 
-    def __init__(self, layer: Any, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(
+        self,
+        layer: Any,
+        weight: Tensor,
+        bias: Tensor | None,
+        relu: bool = False,
+        general: Any = None,
+    ) -> None:
         super().__init__()
+        self.relu, self.general = relu, general
         self._layer = _options_of(layer)
         self.weight = torch.nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
@@ -235,6 +244,10 @@ class Product(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output."""
+        y = self._output(x) if self.general is None or x.ndim == 2 else self.general(x)
+        return F.relu_(y) if self.relu else y
+
+    def _output(self, x: Tensor) -> Tensor:
         if not self._is_conv:
             return F.linear(x, self.weight, self.bias)
         sizes = tuple(x.shape[2:])
@@ -289,9 +302,3 @@ def window_of(layer: Any) -> native.Window | None:
     kernel, stride, dilation = ((1, *values)[-2:] for values in options)
     padding = (0, *sides[::2][::-1])[-2:]
     return native.Window(kernel, stride, padding, dilation, layer.groups)
-
-
-def _is_supported(tensor: Tensor) -> bool:
-    is_plain = type(tensor) in (Tensor, torch.nn.Parameter)
-    is_single = is_plain and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
-    return native.available and native.is_vectorized and is_single

@@ -1,4 +1,6 @@
-r"""Product of intervals ``>= 0`` and interval weights with the C++ library.
+r"""Products of intervals ``>= 0``, radii and credal sets with the C++ library.
+
+The product with interval weights is
 
 .. math::
     \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if }
@@ -18,6 +20,7 @@ import os
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch  # before the library, which uses its OpenMP threads
 from jaxtyping import Float, Int
@@ -26,6 +29,14 @@ from torch import Tensor
 _SIZES = """images channels height width outputs groups out_height out_width kernel_y kernel_x
 stride_y stride_x padding_y padding_x dilation_y dilation_x step magnitude relu"""
 _ADDRESSES = "inputs norm residual weights results"
+_ARGUMENTS = {
+    "creinn_product": [ctypes.c_void_p, ctypes.c_int, ctypes.c_int],
+    "creinn_radius": [*[ctypes.c_void_p] * 4, ctypes.c_int],
+    "creinn_credal_set": [
+        *[ctypes.c_void_p] * 3, *[ctypes.c_long] * 2, ctypes.c_int, ctypes.c_double,
+        *[ctypes.c_void_p] * 2,
+    ],
+}  # fmt: skip
 _ADVICE = "Install a C++ compiler, then creinn with pip install --verbose."
 NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
 LEVELS = ("portable", "AVX2", "AVX-512")
@@ -49,7 +60,8 @@ def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
         return None, f"creinn.native is not built: {path} does not exist. {_ADVICE}"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
-        library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]
+        for name, types in _ARGUMENTS.items():
+            getattr(library, name).argtypes = types
         if library.creinn_size_of_layer() != ctypes.sizeof(Layer):
             return None, f"creinn.native was built from other sources: {path}. {_ADVICE}"
     except (OSError, AttributeError) as error:
@@ -165,8 +177,6 @@ def product(
         RuntimeError: If the library or the level is not available, or if
             there is not enough memory.
     """
-    if LIBRARY is None:
-        raise RuntimeError(reason)
     level = best_level if level is None else level
     if level > best_level:
         raise RuntimeError(f"The processor has {LEVELS[best_level]}, not {LEVELS[level]}.")
@@ -181,6 +191,44 @@ def product(
         *(_step(depth), magnitude, relu),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
-    if LIBRARY.creinn_product(ctypes.byref(layer), torch.get_num_threads(), level):
-        raise RuntimeError("creinn.native has not enough memory.")
+    _call("creinn_product", ctypes.byref(layer), torch.get_num_threads(), level)
     return results
+
+
+def radius(sizes: list[int], values: Tensor, features: list[Tensor]) -> Float[Tensor, " rows"]:
+    """Compute the radii of the rows of features; see ``prediction.cpp``.
+
+    The sizes are those of each layer, of the classes, and of each
+    distance: features, directions and axes.
+    """
+    radii = features[0].new_empty(len(features[0]))
+    rows = (ctypes.c_void_p * len(features))(*(x.data_ptr() for x in features))
+    numbers = (ctypes.c_long * (len(sizes) + 1))(len(radii), *sizes)
+    _call("creinn_radius", numbers, values.data_ptr(), rows, radii.data_ptr(), best_level)
+    return radii
+
+
+def credal_set(
+    lower: Float[Tensor, "rows classes"],
+    upper: Float[Tensor, "rows classes"],
+    radii: Float[Tensor, " rows"] | None,
+    mode: str,
+    most: float,
+) -> tuple[Tensor, Tensor]:
+    """Compute the reachable probability intervals of interval logits.
+
+    The radii are added to the logits; they are limited to the range of the
+    logits plus ``most``.
+    """
+    lowest, highest = torch.empty_like(lower), torch.empty_like(lower)
+    inputs = (t if t is None else t.data_ptr() for t in (lower, upper, radii))
+    options = (*lower.shape, mode == "sound", most)
+    _call("creinn_credal_set", *inputs, *options, lowest.data_ptr(), highest.data_ptr())
+    return lowest, highest
+
+
+def _call(name: str, *arguments: Any) -> None:
+    if LIBRARY is None:
+        raise RuntimeError(reason)
+    if getattr(LIBRARY, name)(*arguments):
+        raise RuntimeError("creinn.native has not enough memory.")
