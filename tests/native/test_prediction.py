@@ -205,16 +205,23 @@ from creinn import native
 
 page, libc = mmap.PAGESIZE, ctypes.CDLL(None, use_errno=True)
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-memory = mmap.mmap(-1, 2 * page)
-start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-assert libc.mprotect(start + page, page, 0) == 0
-x = torch.frombuffer(memory, dtype=torch.float32, count=9, offset=page - 36).view(3, 3)
-x.copy_(torch.randn(3, 3))
-found = native.credal_set(x, x, None, "sound", 20.0)
+memories = []
+
+def at_the_end(tensor):
+    memory = mmap.mmap(-1, 2 * page)
+    memories.append(memory)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert libc.mprotect(start + page, page, 0) == 0
+    offset = page - 4 * tensor.numel()
+    found = torch.frombuffer(memory, dtype=torch.float32, count=tensor.numel(), offset=offset)
+    return found.copy_(tensor.flatten()).view(tensor.shape)
+
+x = at_the_end(torch.randn(3, 3))
+found = native.credal_set(x, x, at_the_end(torch.zeros(3)), "sound", 20.0)
 torch.testing.assert_close(found[0], x.softmax(1))
-sizes = [1, 2, 2, 3, 3, 1, 3, 3, 1]
-values = torch.rand(2 * (16 + 48 + 16 + 32 + 16 + 1 + 2) + 3 + 3 + 6 + 4)
-native.radius(sizes, values, [x])
+distance = torch.rand(16 + 8 * 16 + 16 + 2 * 16 + 8 * 16 + 1 + 2)
+values = at_the_end(torch.cat((distance, distance, torch.rand(3 + 3 + 6 + 4))))
+assert native.radius([1, 2, 2, 3, 3, 1, 3, 3, 1], values, [x]).isfinite().all()
 print("nothing else was read")
 """
 

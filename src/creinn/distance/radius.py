@@ -220,19 +220,27 @@ def _packed(distance: Distance) -> Tensor:
     """Return the arrays of a distance in the order of ``prediction.cpp``."""
     (size, rank), rest = distance.directions.shape, distance.rest
     deviations = torch.cat((distance.deviations, rest.expand(size if rank < size else 0)))
-    rows = [
-        *(_padded(x, size) for x in (distance.origin, distance.directions.mT)),
+    parts = [
+        _padded(distance.origin, size),
+        _grouped(_padded(distance.directions.mT, size)),
         _padded(deviations, rank, 1.0),
-        *(_padded(x, rank) for x in (distance.means, distance.axes.mT)),
+        _padded(distance.means, rank),
+        _grouped(_padded(distance.axes.mT, rank)),
         *(distance.shares, distance.coordinates),
     ]
-    return torch.cat([x.flatten() for x in rows])
+    return torch.cat([part.flatten() for part in parts])
 
 
 def _padded(rows: Tensor, rank: int, value: float = 0.0) -> Tensor:
     """Pad the first ``rank`` columns and the others to multiples of 16."""
     parts = rows.tensor_split([rank], -1)
     return torch.cat([F.pad(x, (0, -x.shape[-1] % 16), value=value) for x in parts], -1)
+
+
+def _grouped(rows: Tensor) -> Tensor:
+    """Let blocks of 16 numbers of eight rows alternate."""
+    rows = F.pad(rows, (0, 0, 0, -len(rows) % 8))
+    return rows.unflatten(1, (-1, 16)).unflatten(0, (-1, 8)).transpose(1, 2)
 
 
 def _norm(x: Tensor) -> Tensor:

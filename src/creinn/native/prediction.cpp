@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 
+static constexpr long BLOCK = 16;  // rows are padded with zeros to a multiple
+static constexpr long GROUP = 8;   // number of directions whose blocks alternate in memory
+
 #define EACH(i, count) _Pragma("GCC unroll 32") for (int i = 0; i < count; i++)
 
 // The functions for a type of processor.
@@ -43,7 +46,7 @@ static const Loops* LOOPS[] = {
 #endif
 };
 
-static long padded(long size) { return (size + 15) / 16 * 16; }
+static long padded(long size, long step = BLOCK) { return (size + step - 1) / step * step; }
 
 // The arrays of a distance, in this order. The rows of matrices are padded.
 struct Distance {
@@ -53,8 +56,9 @@ struct Distance {
     Distance(const long* sizes, long classes, const float* at)
         : features(sizes[0]), rank(sizes[1]), axes(sizes[2]), classes(classes) {
         size = padded(rank) + (rank < features ? padded(features) : 0);
-        origin = at, directions = origin + padded(features), deviations = directions + rank * padded(features);
-        means = deviations + size, basis = means + classes * size, shares = basis + axes * size;
+        origin = at, directions = origin + padded(features);
+        deviations = directions + padded(rank, GROUP) * padded(features);
+        means = deviations + size, basis = means + classes * size, shares = basis + padded(axes, GROUP) * size;
         coordinates = shares + axes, end = coordinates + classes * axes;
     }
 
@@ -138,7 +142,7 @@ int creinn_radius(const long* sizes, const float* values, const float* const* fe
     const long units = distances - layers, count = layers + 2 * units;
     long room = count;
     for (long d = 0; d < distances; d++)
-        room += 2 * padded(sizes[4 + 3 * d]) + padded(sizes[5 + 3 * d]) + sizes[6 + 3 * d];
+        room += 2 * padded(sizes[4 + 3 * d]) + padded(sizes[5 + 3 * d]) + padded(sizes[6 + 3 * d]);
     float* terms = (float*)malloc(sizeof(float) * room);
     if (!terms) return 1;
     for (long row = 0; row < rows; row++) {
