@@ -112,13 +112,18 @@ def adam_step(optimizer: torch.optim.Adam) -> None:
     devices take longer than the update of a small network.
     """
     (group,) = optimizer.param_groups
-    lists: list[list[Tensor]] = [[] for _ in range(6)]
-    optimizer._init_group(group, *lists)
-    counts = lists[-1]  # of steps
+    parameters = [p for p in group["params"] if p.grad is not None]
+    states = [optimizer.state[p] for p in parameters]
+    if not all(states):  # first step of a parameter
+        optimizer.step()
+        return
+    names = ("exp_avg", "exp_avg_sq", "step")
+    means, squares, counts = ([state[name] for state in states] for name in names)
     torch._foreach_add_(counts, [torch.ones(())] * len(counts))  # faster than with a number
-    names = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
-    options = {name: group[name] for name in names}
+    keys = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
+    options = {key: group[key] for key in keys}
     beta1, beta2 = group["betas"]
+    lists: Any = (parameters, [p.grad for p in parameters], means, squares, [], counts)
     torch._fused_adam_(*lists, beta1=beta1, beta2=beta2, **options)
 
 
