@@ -1,4 +1,4 @@
-"""Training of the radii only: centers do not change, and checkpoints, history and errors work."""
+"""Training step: the update of Adam, training of the radii only, and biases without effect."""
 
 import copy
 
@@ -16,7 +16,7 @@ from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.training import TrainConfig, fit
-from creinn.training.step import set_train_mode, zero_grad_biases
+from creinn.training.step import adam_step, set_train_mode, zero_grad_biases
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=G)
@@ -338,3 +338,51 @@ def test_bias_is_trained_if_norm_is_frozen():
     model.norm.training = False
     fit(model, (X, Y), config=settings(train="all"))
     assert (model.network[1].bias - before).abs().min() > 1e-4
+
+
+def trained_by_adam(step):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape, **options):
+        return torch.randn(shape, generator=generator, **options)
+
+    tensors = normal(16, 5), normal(3), normal(), normal(4, 6).t(), normal(7, dtype=torch.double)
+    parameters = [torch.nn.Parameter(tensor) for tensor in tensors]
+    optimizer = torch.optim.Adam(parameters, fused=True)
+    for count in range(30):
+        for index, p in enumerate(parameters):  # one of them has no gradient
+            p.grad = None if (index + count) % 8 == 0 else normal(*p.shape).to(p)
+        optimizer.param_groups[0]["lr"] = 0.1 / (count + 1)
+        if count == 15:
+            optimizer.load_state_dict(optimizer.state_dict())
+        step(optimizer)
+    return [*parameters, *(t for state in optimizer.state.values() for t in state.values())]
+
+
+def test_adam_step_equals_that_of_torch():
+    expected, found = trained_by_adam(torch.optim.Adam.step), trained_by_adam(adam_step)
+    assert len(expected) == len(found) == 5 * 4
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(trained_by_adam(lambda optimizer: None)[:5], expected[:5])
+
+
+def ordinary():
+    layers = (torch.nn.Linear(36, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
+    return ending(*layers, torch.nn.Dropout(0.1), torch.nn.Linear(8, 3)).float()
+
+
+@pytest.mark.parametrize(
+    ("build", "changes"),
+    [(creinn, {}), (creinn, {"train": "radii"}), (ordinary, {"mixed_precision": True})],
+    ids=["interval", "radii", "mixed precision"],
+)
+def test_training_equals_that_with_the_step_of_torch(monkeypatch, build, changes):
+    found, expected = build(), build()
+    options = settings(**{"train": "all"} | changes)
+    losses = fit(found, (X, Y), (X, Y), options)["val_loss"]
+    monkeypatch.setattr("creinn.training.step.adam_step", torch.optim.Adam.step)
+    torch.testing.assert_close(
+        losses, fit(expected, (X, Y), (X, Y), options)["val_loss"], rtol=1e-4, atol=0
+    )
+    torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=1e-3, atol=1e-5)

@@ -51,6 +51,7 @@ class TrainStep:
         self._idle: list[Parameter] | None = None  # biases with a gradient of zero
         rate = config.learning_rate_at(0)
         self.optimizer = torch.optim.Adam(self._parameters, rate, fused=True)
+        self._is_on_cpu = device.type == "cpu"
         is_scaled = config.mixed_precision and device.type == "cuda"
         self.scaler = torch.amp.GradScaler(device.type, enabled=is_scaled)
 
@@ -83,8 +84,11 @@ class TrainStep:
         self.scaler.scale(loss).backward()
         for bias in self._idle:
             bias.grad = torch.zeros_like(bias)
-        self.scaler.step(self.optimizer)  # skips steps with infinite gradients if it is enabled
-        self.scaler.update()
+        if self._is_on_cpu:
+            adam_step(self.optimizer)
+        else:
+            self.scaler.step(self.optimizer)  # skips steps with infinite gradients if enabled
+            self.scaler.update()
         self._model.after_step()
 
     def is_finite(self) -> bool:
@@ -98,6 +102,29 @@ class TrainStep:
         if isinstance(self._network, DistributedDataParallel):
             self._network = self._network.module
             gc.collect()
+
+
+@torch.no_grad()
+def adam_step(optimizer: torch.optim.Adam) -> None:
+    """Do the step of a fused Adam on a CPU.
+
+    The result is that of ``optimizer.step()``, whose hooks and groups of
+    devices take longer than the update of a small network.
+    """
+    (group,) = optimizer.param_groups
+    parameters = [p for p in group["params"] if p.grad is not None]
+    states = [optimizer.state[p] for p in parameters]
+    if not all(states):  # first step of a parameter
+        optimizer.step()
+        return
+    names = ("exp_avg", "exp_avg_sq", "step")
+    means, squares, counts = ([state[name] for state in states] for name in names)
+    torch._foreach_add_(counts, [torch.ones(())] * len(counts))  # faster than with a number
+    keys = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
+    options = {key: group[key] for key in keys}
+    beta1, beta2 = group["betas"]
+    lists: Any = (parameters, [p.grad for p in parameters], means, squares, [], counts)
+    torch._fused_adam_(*lists, beta1=beta1, beta2=beta2, **options)
 
 
 @contextmanager
