@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import reference
 from benchmarks.memory import saved_bytes
+from creinn import nn as inn
 from creinn.interval import Interval, stack_parts
 from creinn.nn._operations import Convolution, Matrix
 from creinn.nn._product import (
@@ -295,8 +296,9 @@ def test_vmap_and_jacobians(kind):
 
 
 @products
-def test_mixed_precision(kind):
-    operation, tensors = problem(kind, "matrix", dtype=torch.float32)
+@pytest.mark.parametrize("name", ["matrix", "conv2d in groups"])
+def test_mixed_precision(kind, name):
+    operation, tensors = problem(kind, name, dtype=torch.float32)
     product = PRODUCTS[kind][0]
     exact = product(operation, *tensors)
     with torch.autocast("cpu", torch.bfloat16):
@@ -307,6 +309,18 @@ def test_mixed_precision(kind):
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
     for narrow, wide in zip(gradients, torch.autograd.grad(exact.sum(), tensors), strict=True):
         assert_close(narrow, wide, rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_signed_intervals_in_mixed_precision(bias):
+    torch.manual_seed(0)
+    layers = (inn.Conv2d(2, 3, 3, bias=bias), inn.Conv2d(3, 2, 3, bias=bias), inn.Flatten())
+    network, x = torch.nn.Sequential(*layers, inn.Linear(8, 2)), torch.randn(3, 2, 6, 6)
+    for box in (x, Interval(x - 0.5, x + 0.5)):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = network(box)
+        found.upper.float().sum().backward()
+        assert_close(found.upper.float(), network(box).upper, rtol=0.1, atol=0.1)
 
 
 @given(st.integers(0, 10_000))

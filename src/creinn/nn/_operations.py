@@ -55,6 +55,8 @@ class Convolution:
         return self.stride, self.padding, self.dilation, False, (0,) * len(self.stride), self.groups
 
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        # autocast does not cast these
+        weight, bias = weight.to(input.dtype), None if bias is None else bias.to(input.dtype)
         return torch.convolution(input, weight, bias, *self._arguments)
 
     def gradients(
