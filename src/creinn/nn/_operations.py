@@ -63,8 +63,9 @@ class Convolution:
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
         """See :meth:`Matrix.gradients`."""
-        is_small = gradient.shape[2:].numel() <= 16 and min(weight.shape[:2]) >= 64
-        if is_small and self.groups == 1 and gradient.device.type == "cpu":
+        is_small = gradient.shape[2:].numel() <= 4 < weight.shape[2:].numel()
+        is_wide = min(weight.shape[:2]) >= 64 and self.groups == 1
+        if is_small and is_wide and gradient.device.type == "cpu":
             return self._gradients_by_tap(gradient, input, weight, wanted)
         to_input, to_weight, _ = torch.ops.aten.convolution_backward(
             gradient, input, weight, None, *self._arguments, (*wanted, False)
