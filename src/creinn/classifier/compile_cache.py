@@ -7,10 +7,11 @@ not detected; use :func:`clear`. The cache is safe for several threads.
 """
 
 import threading
-import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from itertools import chain
+from operator import is_, itemgetter
+from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
@@ -21,18 +22,38 @@ from torch.utils.weak import WeakIdRef
 LOCK = threading.RLock()
 """Held while a module is copied, checked or compiled, or its hooks change."""
 
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, tuple, type(None))
 _INTERNAL = frozenset(vars(Module()))
+_GLOBAL_HOOKS = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks
+_tables = itemgetter("_modules", "_parameters", "_buffers", "_forward_hooks", "_forward_pre_hooks")
 
 
-class _CacheEntry(NamedTuple):
-    fingerprint: Any
-    tensors: list[Any]  # weak references; only live identities are unique
-    compiled: Module | None  # None if impossible
+class _NotPlain:
+    """Equal to all values that are not plain."""
 
-    def is_valid(self, current: list[Any] | None) -> bool:
-        is_alive = all(tensor() is not None for tensor in self.tensors)
-        return is_alive and self.fingerprint == current
+    def __eq__(self, value: object) -> bool:
+        return not isinstance(value, _PLAIN)
+
+
+class _CacheEntry:
+    """Compiled form, and the state of the model that it is valid for."""
+
+    def __init__(self, model: Module) -> None:
+        self.compiled: Module | None = None  # if impossible
+        parts = list(model.modules())
+        names = [vars(part).keys() - _INTERNAL for part in parts]
+        self.readers = [itemgetter("training", *own) for own in names]
+        _, contents, options, *others = _state(parts, self.readers)
+        self.state = [[*map(_comparable, options)], *others]
+        self.parts, self.contents = [*map(ref, parts)], [*map(ref, contents)]
+
+    def is_valid(self) -> bool:
+        try:
+            is_hooked, contents, *state = _state([part() for part in self.parts], self.readers)
+            is_equal = not is_hooked and self.state == state
+        except Exception:  # also not valid
+            return False
+        return is_equal and all(map(is_, contents, [x() for x in self.contents]))
 
 
 _ENTRIES: WeakKeyDictionary[Module, _CacheEntry] = WeakKeyDictionary()
@@ -44,19 +65,18 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
     ``build`` is not called if the model is in training mode, or if it has
     hooks, a ``forward`` of an instance, or tensors of inference mode.
     """
-    current = fingerprint(model)
-    if current is None:
-        invalidate(model)
-        return None
     entry = _ENTRIES.get(model)
-    if entry is None or not entry.is_valid(current):
+    if entry is None or not entry.is_valid():
+        if not _can_compile(model):
+            invalidate(model)
+            return None
+        new = _CacheEntry(model)
         with LOCK:  # other threads wait for the compiled form
             entry = _ENTRIES.get(model)
-            if entry is None or not entry.is_valid(current):
+            if entry is None or not entry.is_valid():
                 with torch.inference_mode(False), torch.no_grad():
-                    compiled = build(model, x)
-                entry = _CacheEntry(current, list(map(weakref.ref, _tensors(model))), compiled)
-                _ENTRIES[model] = entry
+                    new.compiled = build(model, x)
+                entry = _ENTRIES[model] = new
     return entry.compiled
 
 
@@ -72,29 +92,6 @@ def clear(model: Module) -> None:
         for other in list(_ENTRIES):
             if not parts.isdisjoint(other.modules()):
                 invalidate(other)
-
-
-def fingerprint(model: Module) -> list[Any] | None:
-    """Return the state of a compiled form, or ``None`` if there is none."""
-    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
-        return None
-    state: list[Any] = []
-    for part in model.modules():
-        options = vars(part)
-        if part.training or "forward" in options or part._compiled_call_impl or has_hooks(part):
-            return None
-        state += type(part), *part._modules
-        state += [
-            (name, value)
-            for name, value in options.items()
-            if name not in _INTERNAL and _is_plain(value)
-        ]
-        for tensor in (*part._parameters.values(), *part._buffers.values()):
-            if tensor is not None:
-                if tensor.is_inference():
-                    return None
-                state += id(tensor), tensor.data_ptr(), tensor._version
-    return state
 
 
 def structure(module: Module) -> tuple[Any, ...]:
@@ -117,20 +114,41 @@ def has_versions(module: Module) -> bool:
 
 def has_hooks(module: Module) -> bool:
     """Return whether there are forward hooks that do not record calls."""
-    if not (module._forward_hooks or module._forward_pre_hooks):
-        return False
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     return any(not hasattr(hook, "is_recorder") for hook in hooks)
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+def _can_compile(model: Module) -> bool:
+    is_changed = any(_GLOBAL_HOOKS) or any(
+        part.training or "forward" in vars(part) or part._compiled_call_impl or has_hooks(part)
+        for part in model.modules()
+    )
+    return not is_changed and has_versions(model)
+
+
+def _state(parts: list[Any], readers: list[Any]) -> tuple[Any, ...]:
+    """Return whether there are hooks, the contents, and the other state."""
+    options = [part.__dict__ for part in parts]
+    modules, parameters, buffers, *hooks = zip(*map(_tables, options), strict=True)
+    tables = *parameters, *buffers
+    children = [x for table in modules if table for x in table.values() if x is not None]
+    tensors = [x for table in tables if table for x in table.values() if x is not None]
+    return (
+        any(_GLOBAL_HOOKS) or (any(map(any, hooks)) and any(map(has_hooks, parts))),
+        children + tensors,
+        [read(values) for read, values in zip(readers, options, strict=True)],
+        [len(children), *map(type, parts), *map(len, options), *map(len, tables), *chain(*modules)],
+        [*map(Tensor.data_ptr, tensors)],
+        [tensor._version for tensor in tensors],
+    )
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_comparable, value))
+    return value if isinstance(value, _PLAIN) else _NotPlain()
 
 
 def _tensors(module: Module) -> list[Tensor]:
-    return [
-        tensor
-        for part in module.modules()
-        for tensor in (*part._parameters.values(), *part._buffers.values())
-        if tensor is not None
-    ]
+    tables = [table for part in module.modules() for table in (part._parameters, part._buffers)]
+    return [tensor for table in tables for tensor in table.values() if tensor is not None]
