@@ -191,6 +191,8 @@ def concatenate(batches: Sequence[Any]) -> Any:
 
 def count_rows(x: Any) -> int:
     """Return the number of rows, or raise a ``ValueError`` if parts differ."""
+    if isinstance(x, Tensor) and x.ndim:
+        return len(x)
     counts = _rows(x)
     count, *others = set(counts.values()) or [None]
     if others or count is None:
@@ -283,7 +285,9 @@ def describe(x: Any) -> str:
 
 
 def _split(x: Any, batch_size: int) -> Iterator[Any]:
-    starts = range(0, count_rows(x), batch_size)
+    if 0 < (rows := count_rows(x)) <= batch_size:
+        return iter((x,))
+    starts = range(0, rows, batch_size)
     return (take(x, slice(start, start + batch_size)) for start in starts)
 
 
