@@ -221,7 +221,7 @@ found = native.credal_set(x, x, at_the_end(torch.zeros(3)), "sound", 20.0)
 torch.testing.assert_close(found[0], x.softmax(1))
 distance = torch.rand(16 + 8 * 16 + 16 + 2 * 16 + 8 * 16 + 1 + 2)
 values = at_the_end(torch.cat((distance, distance, torch.rand(3 + 3 + 6 + 4))))
-assert native.radius([1, 2, 2, 3, 3, 1, 3, 3, 1], values, [x]).isfinite().all()
+assert native.radius(torch.tensor([1, 2, 2, 3, 3, 1, 3, 3, 1]), values, [x]).isfinite().all()
 print("nothing else was read")
 """
 

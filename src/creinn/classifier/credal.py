@@ -180,8 +180,8 @@ class CredalClassifier(Classifier):
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
         prediction: Any = super()._predict_batch(batch, missing, first)
-        conformal, abstention = self.current_calibration()
-        return prediction.with_conformal(conformal).with_abstention(abstention)
+        prediction.conformal, prediction.abstention = self.current_calibration()
+        return prediction
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)

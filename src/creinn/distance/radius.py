@@ -191,9 +191,8 @@ class NativeRadius(torch.nn.Module):
         super().__init__()
         self.general, distances = radius, list(radius.distances)
         layers = max(1, len(distances) - NUM_NEAR_LAYERS)
-        self._sizes = [layers, len(distances), radius.num_classes]
-        for distance in distances:
-            self._sizes += *distance.directions.shape, distance.axes.shape[1]
+        sizes = [(*distance.directions.shape, distance.axes.shape[1]) for distance in distances]
+        self._sizes = torch.tensor((layers, len(distances), radius.num_classes, *chain(*sizes)))
         options = (radius.scale, FAR_WEIGHT, POWER, MAX_SCORE)
         parts = [*map(_packed, distances), radius.medians, radius.spreads, radius.sums.flatten()]
         self.register_buffer("values", torch.cat((*parts, torch.tensor(options).to(radius.scale))))
@@ -201,7 +200,7 @@ class NativeRadius(torch.nn.Module):
     def forward(self, features: Features) -> Tensor:
         """Return radii ``(N,)``."""
         points = [x._any for x in map(as_interval, features) if x.is_point]
-        is_small = points and len(points[0]) * len(self.values) <= _MAX_NATIVE_SIZE
+        is_small = points and points[0].shape[0] * self.values.numel() <= _MAX_NATIVE_SIZE
         fits = is_small and len(points) == len(features)
         if not (fits and native.is_supported(self.values, *points)):
             return self.general(features)

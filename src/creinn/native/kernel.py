@@ -31,7 +31,7 @@ stride_y stride_x padding_y padding_x dilation_y dilation_x step magnitude relu"
 _ADDRESSES = "inputs norm residual weights results"
 _ARGUMENTS = {
     "creinn_product": [ctypes.c_void_p, ctypes.c_int, ctypes.c_int],
-    "creinn_radius": [*[ctypes.c_void_p] * 4, ctypes.c_int],
+    "creinn_radius": [ctypes.c_long, *[ctypes.c_void_p] * 4, ctypes.c_int],
     "creinn_credal_set": [
         *[ctypes.c_void_p] * 3, *[ctypes.c_long] * 2, ctypes.c_int, ctypes.c_double,
         *[ctypes.c_void_p] * 2,
@@ -195,16 +195,14 @@ def product(
     return results
 
 
-def radius(sizes: list[int], values: Tensor, features: list[Tensor]) -> Float[Tensor, " rows"]:
-    """Compute the radii of the rows of features; see ``prediction.cpp``.
-
-    The sizes are those of each layer, of the classes, and of each
-    distance: features, directions and axes.
-    """
-    radii = features[0].new_empty(len(features[0]))
+def radius(
+    sizes: Int[Tensor, " sizes"], values: Float[Tensor, " values"], features: list[Tensor]
+) -> Float[Tensor, " rows"]:
+    """Compute the radii of the rows of features; see ``prediction.cpp``."""
+    radii = features[0].new_empty(features[0].shape[0])
     rows = (ctypes.c_void_p * len(features))(*(x.data_ptr() for x in features))
-    numbers = (ctypes.c_long * (len(sizes) + 1))(len(radii), *sizes)
-    _call("creinn_radius", numbers, values.data_ptr(), rows, radii.data_ptr(), best_level)
+    tensors = (sizes.data_ptr(), values.data_ptr(), rows, radii.data_ptr())
+    _call("creinn_radius", radii.shape[0], *tensors, best_level)
     return radii
 
 

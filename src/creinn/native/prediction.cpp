@@ -53,7 +53,7 @@ struct Distance {
     long features, rank, axes, classes, size;  // size: of a whitened row
     const float *origin, *directions, *deviations, *means, *basis, *shares, *coordinates, *end;
 
-    Distance(const long* sizes, long classes, const float* at)
+    Distance(const long long* sizes, long classes, const float* at)
         : features(sizes[0]), rank(sizes[1]), axes(sizes[2]), classes(classes) {
         size = padded(rank) + (rank < features ? padded(features) : 0);
         origin = at, directions = origin + padded(features);
@@ -134,22 +134,23 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 extern "C" {
 
-// Compute the radii of rows. sizes: the numbers of rows, layers, distances and classes, and for each distance those of
+// Compute the radii of rows. sizes: the numbers of layers, distances and classes, and for each distance those of
 // features, directions and axes. values: the arrays of all distances, then those of Scores. The last distances are those
 // of the unit directions of the last layers. Return 0, or 1 if there is not enough memory.
-int creinn_radius(const long* sizes, const float* values, const float* const* features, float* radii, int level) {
-    const long rows = sizes[0], layers = sizes[1], distances = sizes[2], classes = sizes[3];
+int creinn_radius(long rows, const long long* sizes, const float* values, const float* const* features, float* radii,
+                  int level) {
+    const long layers = sizes[0], distances = sizes[1], classes = sizes[2];
     const long units = distances - layers, count = layers + 2 * units;
     long room = count;
     for (long d = 0; d < distances; d++)
-        room += 2 * padded(sizes[4 + 3 * d]) + padded(sizes[5 + 3 * d]) + padded(sizes[6 + 3 * d]);
+        room += 2 * padded(sizes[3 + 3 * d]) + padded(sizes[4 + 3 * d]) + padded(sizes[5 + 3 * d]);
     float* terms = (float*)malloc(sizeof(float) * room);
     if (!terms) return 1;
     for (long row = 0; row < rows; row++) {
         const float* at = values;
         for (long d = 0; d < distances; d++) {
             const bool is_unit = d >= layers;
-            const Distance distance(sizes + 4 + 3 * d, classes, at);
+            const Distance distance(sizes + 3 + 3 * d, classes, at);
             const float* x = features[is_unit ? d - units : d] + row * distance.features;
             float squared, relative;
             distance.terms(*LOOPS[level], x, is_unit ? norm_of(x, distance.features) : 1, terms + count, &squared,
