@@ -76,11 +76,11 @@ CHANGES = {
 def test_change_makes_calibration_stale(kind, change):
     if (kind, change) == ("ordinary", "batch statistics"):
         pytest.skip("has no batch norm")
-    model = fitted(kind)
+    model, x = fitted(kind), blobs(10, seed=6)[0]
+    model.predict(x)
     assert model.calibration_is_current
     CHANGES[change][0](model)
     assert not model.calibration_is_current
-    x = blobs(10, seed=6)[0]
     with pytest.raises(RuntimeError, match=CHANGES[change][1]):
         model.predict(x).classes("conformal")
 
@@ -93,6 +93,15 @@ def test_scaled_radii_make_calibration_stale():
     assert model.predict(blobs()[0]).classes().shape == (300, 3)  # other rules remain
     model.calibrate(*blobs(200, seed=5))
     assert model.predict(blobs()[0]).classes("conformal").shape == (300, 3)
+
+
+def test_calibration_after_write_to_data_is_current():
+    x, y = blobs(200, seed=5)
+    model = interval_model().calibrate(x, y)
+    model.predict(x)
+    model.network.head.weight.data.mul_(0.5)
+    assert model.calibrate(x, y).calibration_is_current
+    assert model.predict(x).classes("conformal").shape == (200, 3)
 
 
 def test_change_of_widened_sets_raises():

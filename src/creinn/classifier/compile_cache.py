@@ -40,6 +40,7 @@ class _CacheEntry:
 
     def __init__(self, model: Module) -> None:
         self.compiled: Module | None = None  # if impossible
+        self.hashes: dict[str, int] | None = None
         parts = list(model.modules())
         names = [vars(part).keys() - _INTERNAL for part in parts]
         self.readers = [itemgetter("training", *own) for own in names]
@@ -78,6 +79,15 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
                     new.compiled = build(model, x)
                 entry = _ENTRIES[model] = new
     return entry.compiled
+
+
+def part_hashes(model: Any) -> dict[str, int]:
+    """Return the part hashes of a model, computed once per compiled form."""
+    entry = _ENTRIES.get(model)
+    if entry and entry.compiled and entry.is_valid():
+        entry.hashes = entry.hashes or model.part_hashes()
+        return entry.hashes
+    return model.part_hashes()
 
 
 def invalidate(model: Module) -> None:

@@ -281,7 +281,7 @@ class CredalClassifier(Classifier):
             conformal = fit_conformal(prediction, labels, coverage, by, score, random)
         if max_error is not None:
             abstention = fit_limits(prediction, labels, max_error, confidence, measure, by)
-        clear_hashes()
+        self.clear_cache()
         self.calibration.update(conformal, abstention, self.part_hashes())
         return self
 
@@ -315,7 +315,7 @@ class CredalClassifier(Classifier):
 
     def _calibration_changes(self) -> list[str]:
         fitted_on = self.calibration.fitted_on
-        return fitted_on.changes(self.part_hashes()) if fitted_on.parts else []
+        return fitted_on.changes(compile_cache.part_hashes(self)) if fitted_on.parts else []
 
 
 def _compile_fitted(model: Any, x: Inputs) -> Any:
