@@ -24,7 +24,7 @@ EXCEPTIONS = {"CreINNClassifier": 14}  # the parameters of the scikit-learn esti
 LAZY = Path("__init__.py")  # the lazy names of the package
 
 LIMITS = {
-    "lines": 20_700,
+    "lines": 20_900,
     "characters per line": 50.0,
     "modules": 125,
     "import depth": 13,

@@ -198,7 +198,7 @@ class Classifier(Module):
             yield prediction
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
-        like = _first_parameter(self)
+        like = next(p for p in self.parameters() if p.is_floating_point())
         with torch.no_grad():
             batch = to_device(batch, like.device, like.dtype)
             if not (found := find_not_finite(batch, first=first)):
@@ -291,18 +291,6 @@ def common_classes(members: Sequence[Classifier]) -> int:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
         raise ValueError(f"An ensemble needs members with one number of classes, but {found}.")
     return counts.pop()
-
-
-def _first_parameter(module: Module) -> Tensor:
-    """Return the first floating-point one, faster than ``parameters()``."""
-    parts = [module]
-    while parts:
-        part = parts.pop()
-        for parameter in part._parameters.values():
-            if parameter is not None and parameter.is_floating_point():
-                return parameter
-        parts += [child for child in reversed(part._modules.values()) if child is not None]
-    raise ValueError(f"{type(module).__name__} has no floating-point parameter.")
 
 
 def is_training(module: Module) -> bool:

@@ -43,12 +43,13 @@ class _CacheEntry:
         self.hashes: dict[str, int] | None = None
         parts = list(model.modules())
         names = [vars(part).keys() - _INTERNAL for part in parts]
-        self.readers = [itemgetter("training", *own) for own in names]
+        self.readers = [itemgetter("training", *own) for own in names]  # of the options
         _, contents, options, *others = _state(parts, self.readers)
         self.state = [[*map(_comparable, options)], *others]
         self.parts, self.contents = [*map(ref, parts)], [*map(ref, contents)]
 
     def is_valid(self) -> bool:
+        """Return whether the model has not changed."""
         try:
             is_hooked, contents, *state = _state([part() for part in self.parts], self.readers)
             is_equal = not is_hooked and self.state == state
@@ -137,7 +138,11 @@ def _can_compile(model: Module) -> bool:
 
 
 def _state(parts: list[Any], readers: list[Any]) -> tuple[Any, ...]:
-    """Return whether there are hooks, the contents, and the other state."""
+    """Return whether there are hooks, the children and tensors, and the rest.
+
+    The rest are the options, types and names of the modules, and the
+    addresses and versions of the tensors. This runs in each prediction.
+    """
     options = [part.__dict__ for part in parts]
     modules, parameters, buffers, *hooks = zip(*map(_tables, options), strict=True)
     tables = *parameters, *buffers
