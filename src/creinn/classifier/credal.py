@@ -296,9 +296,10 @@ class CredalClassifier(Classifier):
 
     def current_calibration(self) -> tuple[Conformal | None, Abstention | None]:
         """Return both calibrations; if stale, they raise an error when used."""
-        calibration = self.calibration
-        conformal, abstention = calibration.conformal, calibration.abstention
-        if calibration.is_fitted and (names := self._calibration_changes()):
+        conformal, abstention = self.calibration.conformal, self.calibration.abstention
+        if conformal is None and abstention is None:
+            return None, None
+        if names := self._calibration_changes():
             changed = f"The model has changed since the calibration: {', '.join(names)}."
             stale = f"{changed} Call model.calibrate(x, y) with held-out data and predict again."
             conformal = conformal and replace(conformal, stale=stale)
