@@ -491,11 +491,8 @@ def test_missing_numeric_labels_raise(quick):
 
 def test_numpy_scalars_as_settings(quick, wine):
     X, _, y, _ = wine
-    options = {
-        "learning_rate": np.float32(0.01),
-        "hidden_layer_sizes": np.array([4, 4]),
-        "distance": np.float32(0.5),
-    }
+    options = {"learning_rate": np.float32(0.01), "distance": np.float32(0.5)}
+    options["hidden_layer_sizes"] = np.array([4, 4])
     clf = quick(max_iter=np.int64(1), **options).fit(pd.DataFrame(X), y)
     assert quick(max_iter=1, distance=np.False_).fit(X, y).model_.is_interval
     assert clf.predict_proba(pd.DataFrame(X)).shape == (len(X), 3)

@@ -83,7 +83,7 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
 
 
 def part_hashes(model: Any) -> dict[str, int]:
-    """Return the part hashes of a model, computed once per compiled form."""
+    """Return ``model.part_hashes()``, cached with the compiled form."""
     entry = _ENTRIES.get(model)
     if entry and entry.compiled and entry.is_valid():
         entry.hashes = entry.hashes or model.part_hashes()

@@ -1,6 +1,6 @@
 r"""Products of intervals ``>= 0``, radii and credal sets with the C++ library.
 
-The product with interval weights is
+The product of intervals and interval weights is
 
 .. math::
     \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if }
