@@ -180,7 +180,14 @@ def test_radius_is_limited_as_in_torch():
         torch.testing.assert_close(found[0].double(), expected.lower, rtol=1e-4, atol=0)
 
 
+def is_used_in_tracing(model, x):
+    traced = torch.jit.trace(lambda x: model(x).upper, x, check_trace=False)
+    return torch.allclose(traced(x + 9), traced(x))
+
+
 @needs_vectors
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @torch.no_grad()
 def test_compiled_model_uses_the_library(monkeypatch):
     torch.manual_seed(0)
@@ -191,6 +198,7 @@ def test_compiled_model_uses_the_library(monkeypatch):
     expected = model(x[:4])
     compiled = compile(model)
     torch.testing.assert_close(compiled(x[:4])._bounds, expected._bounds, rtol=1e-3, atol=1e-6)
+    assert not is_used_in_tracing(compiled, x[:4])
     monkeypatch.setattr(native, "radius", None)
     with pytest.raises(TypeError):
         compiled(x[:4])

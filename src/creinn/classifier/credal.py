@@ -84,8 +84,8 @@ def fast_credal_set(
     """Compute :func:`credal_set` with the C++ library if there are few logits."""
     lower, upper = logits.lower, logits.upper
     tensors = [lower, upper] if radius is None else [lower, upper, radius]
-    is_small = lower.shape[1] > 1 and lower.numel() <= _MAX_NATIVE_SIZE
-    if training or not (is_small and native.is_supported(*tensors)):
+    fits = native.is_supported(*tensors) and lower.shape[1] > 1
+    if training or not fits or lower.numel() > _MAX_NATIVE_SIZE:
         return credal_set(logits, mode, radius, training)
     lower, upper, *radii = (tensor.contiguous() for tensor in tensors)
     label = lower.argmax(1) if logits.is_point else None

@@ -200,9 +200,8 @@ class NativeRadius(torch.nn.Module):
     def forward(self, features: Features) -> Tensor:
         """Return radii ``(N,)``."""
         points = [x._any for x in map(as_interval, features) if x.is_point]
-        is_small = points and points[0].shape[0] * self.values.numel() <= _MAX_NATIVE_SIZE
-        fits = is_small and len(points) == len(features)
-        if not (fits and native.is_supported(self.values, *points)):
+        fits = len(points) == len(features) and native.is_supported(self.values, *points)
+        if not fits or points[0].shape[0] * self.values.numel() > _MAX_NATIVE_SIZE:
             return self.general(features)
         return native.radius(self._sizes, self.values, [x.contiguous() for x in points])
 

@@ -162,16 +162,15 @@ def _members(model: Module) -> list[CreINN]:
 def _folded_copy(model: Model, native: bool, must_fold: bool) -> Model:
     replacements: dict[int, Module] = {}
     for member in _members(model):
+        radius = member.distance_radius
+        if native and radius is not None:
+            replacements[id(radius)] = NativeRadius(copy.deepcopy(radius))
         try:
             replacements[id(member.network)] = _folded(member, native)
         except GraphError:
             if must_fold or (member.is_interval and member.logits_layer is None):
                 raise
             continue
-        finally:
-            if native and member.distance_radius is not None:
-                radius = copy.deepcopy(member.distance_radius)
-                replacements[id(member.distance_radius)] = NativeRadius(radius)
         if member.is_interval:
             replacements[id(member.norm)] = torch.nn.Identity()
         if not member.temperature.is_on:
