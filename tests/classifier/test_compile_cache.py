@@ -232,6 +232,18 @@ def test_clear_cache_of_shared_modules():
     assert_plain(model)
 
 
+def test_calibration_does_not_invalidate():
+    model = trained()
+    model.calibrate(X, Y, coverage=0.8)
+    compiled = form(model)
+    assert model.predict(X).classes("conformal").shape == (40, 3)
+    assert form(model) is compiled is not None
+    prediction = model.predict(X)
+    assert form(model.calibrate_predictions(prediction, Y, max_error=0.9)) is compiled
+    assert model.predict(X).accepted.shape == (40,)
+    assert form(model) is compiled
+
+
 def test_first_call_compiles(tmp_path):
     model = trained()
     model.save(tmp_path)

@@ -36,6 +36,8 @@ _NAME = "the calibration data"
 class Calibration(torch.nn.Module):
     """Conformal calibration and limits for abstention, saved as JSON."""
 
+    is_layer = False  # a change does not change the output of a model
+
     def __init__(self) -> None:
         super().__init__()
         self.conformal: Conformal | None = None

@@ -41,7 +41,7 @@ class _CacheEntry:
     def __init__(self, model: Module) -> None:
         self.compiled: Module | None = None  # if impossible
         self.hashes: dict[str, int] | None = None
-        parts = list(model.modules())
+        parts = [part for part in model.modules() if getattr(type(part), "is_layer", True)]
         names = [vars(part).keys() - _INTERNAL for part in parts]
         self.readers = [itemgetter("training", *own) for own in names]  # of the options
         _, contents, options, *others = _state(parts, self.readers)
@@ -82,13 +82,14 @@ def compiled_form(model: Module, x: Any, build: Callable[[Any, Any], Module | No
     return entry.compiled
 
 
-def part_hashes(model: Any) -> dict[str, int]:
+def part_hashes(model: Any, renew: bool = False) -> dict[str, int]:
     """Return ``model.part_hashes()``, cached with the compiled form."""
     entry = _ENTRIES.get(model)
-    if entry and entry.compiled and entry.is_valid():
-        entry.hashes = entry.hashes or model.part_hashes()
-        return entry.hashes
-    return model.part_hashes()
+    if entry is None or entry.compiled is None or not entry.is_valid():
+        return model.part_hashes()
+    if renew or entry.hashes is None:
+        entry.hashes = model.part_hashes()
+    return entry.hashes
 
 
 def invalidate(model: Module) -> None:

@@ -255,6 +255,7 @@ class CredalClassifier(Classifier):
             >>> contains.double().mean().item() >= 0.9
             True
         """
+        self.clear_cache()
         data = x if y is None else (x, y)
         prediction, labels = self._predict_with_labels(data, 256, "refuse", torch.as_tensor)
         return self.calibrate_predictions(
@@ -281,8 +282,9 @@ class CredalClassifier(Classifier):
             conformal = fit_conformal(prediction, labels, coverage, by, score, random)
         if max_error is not None:
             abstention = fit_limits(prediction, labels, max_error, confidence, measure, by)
-        self.clear_cache()
-        self.calibration.update(conformal, abstention, self.part_hashes())
+        clear_hashes()
+        now = compile_cache.part_hashes(self, renew=True)
+        self.calibration.update(conformal, abstention, now)
         return self
 
     def part_hashes(self) -> dict[str, int]:

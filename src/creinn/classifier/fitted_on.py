@@ -75,6 +75,8 @@ def digest(*values: Any) -> int:
 class FittedOn(Module):
     """Hashes of the parts of a model at the time of a fit."""
 
+    is_layer = False  # a change does not change the output of a model
+
     def __init__(self) -> None:
         super().__init__()
         self.parts: dict[str, int] = {}
