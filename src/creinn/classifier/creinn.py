@@ -5,7 +5,7 @@ the paper, with the extension of :mod:`creinn.distance.radius`.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -371,10 +371,11 @@ class CreINN(CredalClassifier):
         """Return the features, as intervals in sound mode only, and logits."""
         layers, features = self.feature_layers or (), []
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
+        mask = x.get("attention_mask") if isinstance(x, Mapping) else None
         for path, output in zip(layers, outputs, strict=True):
             if isinstance(output, Interval) and self.mode != "sound":
                 output = output.center
-            features.append(as_interval(pooled(output, path.endswith(TOKENS))))
+            features.append(as_interval(pooled(output, path.endswith(TOKENS), mask)))
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterator[FeatureBatch]:

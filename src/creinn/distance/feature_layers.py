@@ -53,13 +53,16 @@ def select_feature_layers(
     return *names, HEAD
 
 
-def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
+def pooled(
+    output: Interval | Tensor, tokens: bool = False, mask: Tensor | None = None
+) -> Interval | Tensor:
     r"""Pool the output of a layer to features ``(N, D)``.
 
     The features of ``(N, C, ...)``, or with ``tokens`` of
     ``(N, tokens, C)``, are the mean and the standard deviation of each
     channel. For a box :math:`c \pm r`, the standard deviation is in
-    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`.
+    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`. Tokens of a
+    tensor where a mask ``(N, tokens)`` is 0 are ignored.
 
     Example:
         >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
@@ -67,6 +70,8 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
     """
     if output.ndim == 2:
         return output
+    if tokens and mask is not None and mask.shape == output.shape[:2]:
+        return _masked_moments(as_interval(output).lower, mask.unsqueeze(2) > 0)
     maps = as_interval(output)
     maps = maps.transpose(1, 2) if tokens else maps.flatten(2)
     mean, root = maps.mean(2), math.sqrt(maps.shape[2])
@@ -77,6 +82,13 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
     slack = torch.linalg.vector_norm(maps.radius, dim=2) / root
     lower = torch.cat((mean.lower, (deviation - slack).clamp_min(0)), 1)
     return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
+
+
+def _masked_moments(tokens: Tensor, mask: Tensor) -> Tensor:
+    count = mask.sum(1).clamp_min(1)
+    mean = torch.where(mask, tokens, 0).sum(1) / count
+    residuals = torch.where(mask, tokens - mean.unsqueeze(1), 0)
+    return torch.cat((mean, torch.linalg.vector_norm(residuals, dim=1) / count.sqrt()), 1)
 
 
 def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[Module, str]) -> str:

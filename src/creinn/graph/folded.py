@@ -222,12 +222,7 @@ class Product(Module):
     cropped: Tensor
 
     def __init__(
-        self,
-        layer: Any,
-        weight: Tensor,
-        bias: Tensor | None,
-        relu: bool = False,
-        general: Any = None,
+        self, layer: Any, weight: Tensor, bias: Any, relu: bool = False, general: Any = None
     ) -> None:
         super().__init__()
         self.relu, self.general = relu, general
