@@ -64,11 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for rows in options.rows:
         cells += measure(rows, options.rounds)
         print(text_table(cells[-3:]), flush=True)
+        _write(options.out, {**result, "cells": cells})
     epochs = measure_epoch(options.rounds)
     print(text_table(epochs))
-    text = json.dumps({**result, "cells": cells, "epochs": epochs}, indent=2) + "\n"
-    write_bytes(options.out, text.encode())
+    _write(options.out, {**result, "cells": cells, "epochs": epochs})
     return 0
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    write_bytes(path, (json.dumps(result, indent=2) + "\n").encode())
 
 
 def measure(rows: int, rounds: int) -> list[dict[str, Any]]:

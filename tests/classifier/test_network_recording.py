@@ -1,6 +1,7 @@
 """Tests of the recording of module calls, which is separate for each thread."""
 
 import threading
+from contextvars import Context
 
 import torch
 
@@ -67,6 +68,14 @@ def test_recording_removes_hook():
     (call,) = calls
     assert call.inputs[0] is x
     assert not module[0]._forward_hooks
+
+
+def test_hook_of_another_thread_during_its_removal():
+    module = network()
+    with recording([module[0]]) as calls:
+        module[0]._forward_hooks_with_kwargs.clear()  # the other thread copied the hooks before
+        Context().run(module, torch.zeros(1, 2))
+    assert not calls
 
 
 def test_user_hooks_are_called():

@@ -90,6 +90,14 @@ def test_radius_is_largest_after_an_overflow():
         assert found[:2].max() < 1e3
 
 
+@torch.no_grad()
+def test_another_default_device():
+    radius, features = fitted((20, 20))
+    with torch.device("meta"):
+        found = NativeRadius(radius)
+    torch.testing.assert_close(found(features), radius(features), rtol=2e-3, atol=1e-6)
+
+
 @needs_vectors
 @torch.no_grad()
 def test_conditions_for_radius(monkeypatch):
@@ -106,6 +114,9 @@ def test_conditions_for_radius(monkeypatch):
     assert len(calls) == 2
     fast([Interval(x, x + 0.1) for x in features])
     fast([x.repeat(10_000, 1) for x in features])
+    for others in ([x[:, 1:] for x in features], [features[0], features[1][:2]], features[:1]):
+        with pytest.raises((RuntimeError, ValueError)):  # torch finds the error
+            fast(others)
     fast.double()([x.double() for x in features])
     assert len(calls) == 2
 
@@ -157,6 +168,8 @@ def test_fast_credal_set(mode, is_point, has_radius, monkeypatch):
         fast_credal_set(logits, mode, radius)
     for other in (logits.to(torch.float64), logits[:, :1], logits.map_monotone(wide)):
         fast_credal_set(other, mode)
+    with pytest.raises(RuntimeError):  # torch finds the error
+        fast_credal_set(logits, mode, torch.ones(4))
 
 
 def wide(bound):

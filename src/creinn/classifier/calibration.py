@@ -36,7 +36,7 @@ _NAME = "the calibration data"
 class Calibration(torch.nn.Module):
     """Conformal calibration and limits for abstention, saved as JSON."""
 
-    is_layer = False  # a change does not change the output of a model
+    _affects_output = False  # for the compile cache
 
     def __init__(self) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class _CacheEntry:
     def __init__(self, model: Module) -> None:
         self.compiled: Module | None = None  # if impossible
         self.hashes: dict[str, int] | None = None
-        parts = [part for part in model.modules() if getattr(type(part), "is_layer", True)]
+        parts = [part for part in model.modules() if getattr(type(part), "_affects_output", True)]
         names = [vars(part).keys() - _INTERNAL for part in parts]
         self.readers = [itemgetter("training", *own) for own in names]  # of the options
         _, contents, options, *others = _state(parts, self.readers)
@@ -139,10 +139,9 @@ def _can_compile(model: Module) -> bool:
 
 
 def _state(parts: list[Any], readers: list[Any]) -> tuple[Any, ...]:
-    """Return whether there are hooks, the children and tensors, and the rest.
+    """Return whether there are hooks, the children and tensors, and more.
 
-    The rest are the options, types and names of the modules, and the
-    addresses and versions of the tensors. This runs in each prediction.
+    These are options, types, names, addresses and versions.
     """
     options = [part.__dict__ for part in parts]
     modules, parameters, buffers, *hooks = zip(*map(_tables, options), strict=True)

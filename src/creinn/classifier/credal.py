@@ -84,7 +84,7 @@ def fast_credal_set(
     """Compute :func:`credal_set` with the C++ library if there are few logits."""
     lower, upper = logits.lower, logits.upper
     tensors = [lower, upper] if radius is None else [lower, upper, radius]
-    fits = native.is_supported(*tensors) and lower.shape[1] > 1
+    fits = native.is_supported(*tensors) and len({len(t) for t in tensors}) == 1 < lower.shape[1]
     if training or not fits or lower.numel() > _MAX_NATIVE_SIZE:
         return credal_set(logits, mode, radius, training)
     lower, upper, *radii = (tensor.contiguous() for tensor in tensors)

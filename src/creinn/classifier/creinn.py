@@ -95,7 +95,7 @@ class CreINN(CredalClassifier):
         [0.0, 1.0]
     """
 
-    _credal_set = staticmethod(credal_set)
+    _credal_set = staticmethod(credal_set)  # compiled models replace it
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ def digest(*values: Any) -> int:
 class FittedOn(Module):
     """Hashes of the parts of a model at the time of a fit."""
 
-    is_layer = False  # a change does not change the output of a model
+    _affects_output = False  # for the compile cache
 
     def __init__(self) -> None:
         super().__init__()

@@ -153,8 +153,9 @@ def recording(modules: Iterable[Module]) -> Iterator[list[Call]]:
     calls: list[Call] = []
 
     def recorder(module: Module) -> Any:
-        def hook(_: Any, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        def hook(_: Any, inputs: Any, *rest: Any) -> None:  # without keywords during removal
             if any(calls is active for active in _RECORDINGS.get()):
+                named, output = rest
                 calls.append(Call(module, (*inputs, *named.values()), output))
 
         hook.is_recorder = True  # type: ignore[attr-defined]

@@ -190,18 +190,22 @@ class NativeRadius(torch.nn.Module):
     def __init__(self, radius: DistanceRadius) -> None:
         super().__init__()
         self.general, distances = radius, list(radius.distances)
-        layers = max(1, len(distances) - NUM_NEAR_LAYERS)
         sizes = [(*distance.directions.shape, distance.axes.shape[1]) for distance in distances]
-        self._sizes = torch.tensor((layers, len(distances), radius.num_classes, *chain(*sizes)))
+        self._widths = [size[0] for size in sizes][: max(1, len(sizes) - NUM_NEAR_LAYERS)]
+        counts = (len(self._widths), len(sizes), radius.num_classes, *chain(*sizes))
+        self._sizes = torch.tensor(counts, device="cpu")
         options = (radius.scale, FAR_WEIGHT, POWER, MAX_SCORE)
         parts = [*map(_packed, distances), radius.medians, radius.spreads, radius.sums.flatten()]
-        self.register_buffer("values", torch.cat((*parts, torch.tensor(options).to(radius.scale))))
+        self.register_buffer("values", torch.cat((*parts, radius.scale.new_tensor(options))))
 
     def forward(self, features: Features) -> Tensor:
         """Return radii ``(N,)``."""
         points = [x._any for x in map(as_interval, features) if x.is_point]
-        fits = len(points) == len(features) and native.is_supported(self.values, *points)
-        if not fits or points[0].shape[0] * self.values.numel() > _MAX_NATIVE_SIZE:
+        if not (points and native.is_supported(self.values, *points)):
+            return self.general(features)
+        rows = points[0].shape[0]
+        fits = [x.shape for x in points] == [(rows, width) for width in self._widths]
+        if not fits or rows * self.values.numel() > _MAX_NATIVE_SIZE:
             return self.general(features)
         return native.radius(self._sizes, self.values, [x.contiguous() for x in points])
 

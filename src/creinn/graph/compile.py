@@ -176,9 +176,8 @@ def _folded_copy(model: Model, native: bool, must_fold: bool) -> Model:
         if not member.temperature.is_on:
             replacements[id(member.temperature)] = torch.nn.Identity()
     duplicate = copy.deepcopy(model, replacements)
-    if native:
-        for member in _members(duplicate):
-            member._credal_set = fast_credal_set
+    for member in _members(duplicate) if native else ():
+        member._credal_set = fast_credal_set
     return duplicate
 
 

@@ -116,8 +116,7 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
         fused = (fuse_linear_bn_eval if is_linear else fuse_conv_bn_eval)(fused, norm)
         _absorb(node, user)
     relu, found = _only_user(node, traced, torch.nn.ReLU)
-    if isinstance(found, inn.ReLU):
-        relu = None
+    relu = None if isinstance(found, inn.ReLU) else relu
     _absorb(node, relu)
     return Product(fused, fused.weight, fused.bias, relu is not None, general)
 

@@ -119,9 +119,8 @@ def adam_step(optimizer: torch.optim.Adam) -> None:
         return
     names = ("exp_avg", "exp_avg_sq", "step")
     means, squares, counts = ([state[name] for state in states] for name in names)
-    torch._foreach_add_(counts, [torch.ones(())] * len(counts))  # faster than with a number
-    keys = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
-    options = {key: group[key] for key in keys}
+    torch._foreach_add_(counts, [torch.ones((), device="cpu")] * len(counts))  # faster than 1
+    options = {key: group[key] for key in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
     beta1, beta2 = group["betas"]
     lists: Any = (parameters, [p.grad for p in parameters], means, squares, [], counts)
     torch._fused_adam_(*lists, beta1=beta1, beta2=beta2, **options)
